@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ def build_outputs(
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, list(containers))
     graphs = {variable.name: variable for variable in frozen.unobserved_value_vars}
-    tensors = [pt.as_tensor(graphs[name], allow_xtensor_conversion=True) for name in names]
+    tensors = [pt.as_tensor(graphs[_kept_name(model, name, graphs)], allow_xtensor_conversion=True) for name in names]
     position, outputs = on_position(frozen, layout, tensors)
     shared = arguments_for(containers)
     if containers:
@@ -77,6 +77,21 @@ def _wanted_names(model: pm.Model, var_names: Sequence[str] | None, include_tran
     names = known if var_names is None else [name for name in known if name in var_names]
     values = [variable.name for variable in model.value_vars if include_transformed]
     return [*names, *(name for name in values if name not in known)]
+
+
+def _kept_name(model: pm.Model, name: str, kept: Container[str]) -> str:
+    """Return the name that a variable has in a copy: PyMC's copy names a Deterministic of a Deterministic as the other.
+
+    >>> with pm.Model() as model:
+    ...     total = pm.Deterministic("total", pm.Normal("x", shape=2).sum())
+    ...     _ = pm.Deterministic("again", total)
+    >>> _kept_name(model, "again", {"x", "total"})
+    'total'
+    """
+    variable: Any = model[name] if name not in kept else None
+    while variable is not None and variable.name not in kept:
+        variable = variable.owner.inputs[0]
+    return name if variable is None else variable.name
 
 
 def build_unconstrain(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pymc as pm
 import pytest
 
 from pymc_hais.density import build_layout, build_outputs
 from pymc_hais.references import build_prior
+from pymc_hais.references.model import prior_alone
 from tests.density.catalogue import MODELS
 
 
@@ -35,6 +37,22 @@ def test_var_names_select(case):
     assert list(build_outputs(model, layout, ["mean", "tau"])(positions)) == ["tau", "mean"]
     both = build_outputs(model, layout, ["tau"], include_transformed=True)(positions)
     np.testing.assert_allclose(np.exp(both["tau_log__"]), both["tau"])
+
+
+def test_a_deterministic_of_a_deterministic_keeps_its_name():
+    """PyMC's copies of a model name both alike, as with ``pm.Deterministic("corr", corr)`` of an LKJCholeskyCov."""
+    with pm.Model() as model:
+        x = pm.HalfNormal("x", shape=2)
+        square = pm.Deterministic("square", x * x)
+        again = pm.Deterministic("again", square)
+        pm.Deterministic("last", again)
+        pm.Normal("y", again, 1.0, observed=[0.0, 1.0])
+    positions = np.array([[0.0, 1.0], [0.5, -2.0]])
+    outputs = build_outputs(model, build_layout(model, [np.zeros(2)]))(positions)
+    assert list(outputs) == ["x", "square", "again", "last"]
+    for name in ("square", "again", "last"):
+        np.testing.assert_allclose(outputs[name], np.exp(2.0 * positions))
+    assert prior_alone(model).deterministics == []
 
 
 def test_unknown_names_are_named(case):

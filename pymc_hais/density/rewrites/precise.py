@@ -22,6 +22,7 @@ from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
@@ -137,7 +138,7 @@ def _compute(node: Any, inputs: list[Any]) -> list[Any]:
             return [np.asarray(np.sum(inputs[0], axis=op.axis))]
         if isinstance(op, Dot):
             return [np.asarray(np.dot(*inputs))]
-        if isinstance(op, DimShuffle | Join):
+        if isinstance(op, DimShuffle | Join | Subtensor | AdvancedSubtensor):
             storage: list[list[Any]] = [[None]]
             op.perform(node, inputs, storage)
             return [storage[0][0]]

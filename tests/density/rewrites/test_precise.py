@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytensor.tensor as pt
+import pytest
 
 from pymc_hais.density.rewrites.precise import evaluate_precisely
 
@@ -12,3 +13,11 @@ def test_a_value_that_was_locked_after_a_view_of_it_was_taken_is_filled_in():
     view = held[:]
     held.flags.writeable = False
     assert evaluate_precisely(pt.second(pt.ones((2, 3)), counts).sum() * 0.5, {counts: view}) == 3.0
+
+
+@pytest.mark.parametrize("index", [np.s_[1], np.s_[1:], np.array([2, 1]), np.array([False, True, True])])
+def test_chosen_elements_keep_the_wide_range(index):
+    x = pt.dvector("x")
+    value = np.array([0.0, 900.0, 800.0])  # exp(900) is no double
+    found = evaluate_precisely(pt.log(pt.exp(x)[index]).sum(), {x: value})
+    assert found == pytest.approx(value[index].sum(), rel=1e-15)
