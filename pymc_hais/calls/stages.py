@@ -12,11 +12,11 @@ from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.confirm import ERRORS, anneal_few, enough_particles
-from pymc_hais.planning.modes.beside_sites import find_modes_beside_sites
 from pymc_hais.planning.modes.reference import start_beside
 from pymc_hais.planning.starts import StartOptions, is_auto
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.evidence import Evidence, Modes
+from pymc_hais.run.modes.beside_sites import find_modes_beside_sites
 from pymc_hais.run.modes.search import find_modes
 from pymc_hais.run.parts import are_outside, is_lost, measure_outside, reweigh, with_outside
 from pymc_hais.run.plan import Fallback, Plan

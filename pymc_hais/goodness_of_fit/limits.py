@@ -23,6 +23,12 @@ class Limits(NamedTuple):
     false_alarm: float = 1e-6
     #: p-value of a reference's first draws above which no more are drawn.
     doubt: float = 0.5
+    #: Share of Z from which on a joint state of discrete sites counts.
+    share: float = 0.05
+    #: By how much fewer particles are in a missed joint state than its share.
+    times: float = 10.0
+    #: Nats of rounding that are small beside the error that is asked for.
+    rounding: float = 0.05
 
 
 LIMITS = Limits()

@@ -19,7 +19,7 @@ def with_draws(value, draws, predictive=None, coords=None, **options):
     """Add posterior draws {name: (dims, values (2, n, ...))} to a result of the given log Z."""
     idata = result(value, **options)
     for group, found in (("posterior", draws), ("posterior_predictive", predictive)):
-        if found:
+        if found is not None:
             variables = {name: (("chain", "draw", *dims), values) for name, (dims, values) in found.items()}
             idata[group] = xr.DataTree(xr.Dataset(variables, coords or {}))
     return idata
@@ -127,6 +127,7 @@ GOOD = with_draws(0.0, {"x": constant(1)})
     ("other", "options", "message"),
     [
         (with_draws(0.0, {"z": constant(1)}), {}, "share no variable.*'a' has x; 'b' has z"),
+        (with_draws(0.0, {}), {}, "share no variable.*'a' has x; 'b' has none"),
         (
             with_draws(0.0, {"x": constant(1, size=3)}),
             {},

@@ -35,6 +35,9 @@ def test_log_z_of_a_model_without_free_variables_is_its_log_density(tmp_path, ca
     np.testing.assert_allclose(table.loc[["null", "free"], "log_z"], [LOG_Z, TRUTH])
     assert list(pymc_hais.estimates(idata).index) == ["exact"]
     assert str(pymc_hais.summary(idata)).splitlines()[1].startswith("4 chains of 1,000 draws in ")
+    for plot in (pymc_hais.plots.plot_path, pymc_hais.plots.plot_log_weights):
+        with pytest.raises(ValueError, match="no `annealing` to plot: the model has no free variables"):
+            plot(idata, backend="none")
 
 
 def test_such_a_model_is_averaged_with_others():

@@ -11,7 +11,6 @@ from pymc_hais.core.weights import log_sum_exp, pool, systematic
 from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import learn
-from pymc_hais.planning.modes.beside_sites import climb_beside_sites
 from pymc_hais.planning.modes.near import judge
 from pymc_hais.planning.rays import student_t_of
 from pymc_hais.planning.starts import Search, first_reference, heavy_reference
@@ -19,6 +18,7 @@ from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import Gaussian, Gaussians, Mixture, StudentT, uniform_margins
 from pymc_hais.run.copies import Labels
 from pymc_hais.run.evidence import Evidence, Modes
+from pymc_hais.run.modes.beside_sites import climb_beside_sites
 from pymc_hais.run.modes.climbing import MOST_DIMS, Joint, Peak, can_climb, can_climb_beside_sites, climb, scales_of
 from pymc_hais.run.plan import Plan
 from pymc_hais.runner.ledger import PILOT

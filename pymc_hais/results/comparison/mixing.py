@@ -31,7 +31,7 @@ def read_variables(results: Mapping[str, Any], var_names: Sequence[str] | None) 
             "another name."
         )
     shared, chosen = _shared(groups), None if var_names is None else [str(name) for name in var_names]
-    has = "; ".join(f"{name!r} has {', '.join(map(str, group.data_vars))}" for name, group in groups.items())
+    has = "; ".join(f"{name!r} has {', '.join(map(str, one.data_vars)) or 'none'}" for name, one in groups.items())
     if missing := [name for name in chosen or () if name not in shared]:
         raise ValueError(f"`var_names` has {quoted(missing)}, which some of the models do not have: {has}.")
     if chosen is None and not shared and not _all_predict(results):

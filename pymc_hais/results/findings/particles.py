@@ -97,7 +97,7 @@ def check_rounding(problem: Problem, run: AnnealingRun, runner: Runner) -> Itera
     sizes = sizes[np.isfinite(sizes)]
     spacing = float(np.finfo(dtype).eps) * float(np.median(sizes)) if sizes.size else 0.0
     rounding = max(spacing, measure_rounding(problem, run, runner), problem.undecided)
-    if rounding > 0.05 or problem.undecided:  # nats: small beside the error that is asked for
+    if rounding > LIMITS.rounding or problem.undecided:
         yield Finding(
             "rounding",
             "error",

@@ -18,6 +18,7 @@ from pymc_hais.core.messages import quoted
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators import Finding, LogZEstimate
+from pymc_hais.goodness_of_fit.limits import LIMITS
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import StateGroup, state_group
 from pymc_hais.results.findings.finding import check
@@ -25,8 +26,8 @@ from pymc_hais.runner.ledger import DIAGNOSIS
 from pymc_hais.runner.runner import Runner
 
 
-class _Limits(NamedTuple):
-    """How many states and particles are tried, and when a state counts as missed."""
+class _Sizes(NamedTuple):
+    """How many states and particles are tried."""
 
     states: int = 1024  # of one set of sites, up to which all are tried
     share_of_run: float = 10.0  # evaluations of the run for each one of the first glances
@@ -34,11 +35,9 @@ class _Limits(NamedTuple):
     judged: int = 256  # particles at which a set is tried that seems to have been missed
     evaluations: int = 2**16  # of all glances, at most
     numbers: int = 2**24  # in the flat vectors of all glances, at most
-    share: float = 0.05  # of Z, from which on a state counts
-    times: float = 10.0  # by how much fewer particles are in a missed state than its share
 
 
-_LIMITS = _Limits()
+_SIZES = _Sizes()
 
 
 class _Trial(NamedTuple):
@@ -50,7 +49,7 @@ class _Trial(NamedTuple):
     @classmethod
     def of(cls, group: StateGroup) -> "_Trial":
         """Try all states, or those in which all sites have one value."""
-        if group.n_states <= _LIMITS.states:
+        if group.n_states <= _SIZES.states:
             return cls(group, group.values(np.arange(group.n_states)))
         common = range(int(group.low.max()), int(np.min(group.low + group.sizes)))
         return cls(group, np.array([np.full(len(group.sites), value) for value in common]))
@@ -78,27 +77,27 @@ class _Trial(NamedTuple):
     def missing(self, shares: np.ndarray, positions: np.ndarray, weights: np.ndarray) -> float:
         """Return the share of Z that particles (P, D) with weights (P,) lack in states where hardly any of them is."""
         of_particles = np.array(
-            [weights @ (positions[:, self.group.sites] == value).all(axis=1) if share > _LIMITS.share else share
+            [weights @ (positions[:, self.group.sites] == value).all(axis=1) if share > LIMITS.share else share
              for value, share in zip(self.values, shares, strict=True)]
         )  # fmt: skip
-        is_missed = (shares > _LIMITS.share) & (of_particles < shares / _LIMITS.times)
+        is_missed = (shares > LIMITS.share) & (of_particles < shares / LIMITS.times)
         return float(np.sum((shares - of_particles)[is_missed]))
 
 
 @check("the diagnosis of joint states")
 def check_states(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, runner: Runner) -> Iterator[Finding]:
     """Yield an error if states of some sites were missed, and log Z lacks more than its error bar."""
-    trials = [] if problem.is_exact else _trials(problem, runner.ledger.n_annealed / _LIMITS.share_of_run)
+    trials = [] if problem.is_exact else _trials(problem, runner.ledger.n_annealed / _SIZES.share_of_run)
     log_weights = pool(run.log_weights, run.log_z)
     if not trials or not np.isfinite(run.log_z).any():
         return
     positions = run.positions
-    sizes = _LIMITS.glanced, _LIMITS.judged
+    sizes = _SIZES.glanced, _SIZES.judged
     glanced, judged = (problem.to_model(positions[systematic(log_weights, 0.5, n)]) for n in sizes)
     every = np.concatenate([trial.positions(glanced) for trial in trials])
     runner.pay(DIAGNOSIS, len(every))
     found = problem.log_density(every)
-    ends = np.cumsum([_LIMITS.glanced * (1 + len(trial.values)) for trial in trials])[:-1]
+    ends = np.cumsum([_SIZES.glanced * (1 + len(trial.values)) for trial in trials])[:-1]
     weights: np.ndarray = np.exp(log_weights)
     gains: dict[StateGroup, float] = {}
     for trial, log_p in zip(trials, np.split(found, ends), strict=True):
@@ -124,7 +123,7 @@ def check_states(problem: Problem, run: AnnealingRun, estimate: LogZEstimate, ru
 
 def _trials(problem: Problem, most: float) -> list[_Trial]:
     """Choose the sets of sites that are tried: small ones first."""
-    left, trials = min(most, _LIMITS.evaluations, _LIMITS.numbers / problem.layout.n_dims) / _LIMITS.glanced, []
+    left, trials = min(most, _SIZES.evaluations, _SIZES.numbers / problem.layout.n_dims) / _SIZES.glanced, []
     groups = [state_group(problem.layout, sites) for sites in problem.meetings.together]
     for group in sorted((one for one in groups if min(one.sizes) > 0), key=lambda one: one.n_states):
         trial = _Trial.of(group)

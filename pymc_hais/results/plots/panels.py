@@ -61,6 +61,11 @@ def read_group(tree: Any, group: str, variables: Sequence[str] = (), maker: str 
     if not isinstance(tree, DataTree):
         raise ValueError(f"{expected}; got a {type(tree).__name__}.")
     if group not in tree.children:
+        if "posterior" in tree.children and tree["posterior"].attrs.get("stopped_by") == "exact":
+            raise ValueError(
+                f"There is no `{group}` to plot: the model has no free variables, so log Z is exact and nothing was "
+                "annealed. Pass the result of a model with free variables."
+            )
         raise ValueError(f"{expected}; got a DataTree with groups: {', '.join(tree.children) or 'none'}.")
     dataset = tree[group].to_dataset()
     missing = [name for name in variables if name not in dataset.data_vars]

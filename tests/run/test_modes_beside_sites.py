@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_hais.planning.building import compile_first
-from pymc_hais.planning.modes.beside_sites import climb_beside_sites, find_states
+from pymc_hais.run.modes.beside_sites import climb_beside_sites, find_states
 from tests.front_door import assert_right, estimate
 from tests.hills import hilly_model
 from tests.runs import build_run, call_of, still
