@@ -57,7 +57,6 @@ HOMES = {
 
 #: Deviations that exist, each with its reason; a line that is no longer needed fails the suite.
 TOLERATED = {
-    ("problem/audit", "pytensor"): "the graph of a reference's density at rows of draws",
     ("problem/simulation", "pytensor"): "the graph of a model's observations",
     ("calls/public/__init__", "arviz_base"): "loaded where the stack is short, which its import goes through",
     ("__init__", "pymc"): "the line that makes pm.sample_hais work",

@@ -6,41 +6,33 @@ the second refuses a reference: a right one with probability 1e-6 at most, whate
 gradient to be screened by: those that PyMC does not draw itself are all suspected.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
-import pytensor
-import pytensor.tensor as pt
-from numpy.exceptions import AxisError
-from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors
-from pytensor.scan.op import Scan
-from pytensor.tensor.blockwise import Blockwise
+from scipy.stats import norm
 
-from pymc_hais.density.compat import rewrite_pregrad
-from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, lower_xtensor
-from pymc_hais.density.layout import Layout, on_position
-from pymc_hais.density.sites.lookups import ANY, confine_lookups
+from pymc_hais.core.messages import quoted
+from pymc_hais.core.records import ParticleState
+from pymc_hais.density.compat import release_with_lkj
+from pymc_hais.density.evaluation import evaluate_terms
+from pymc_hais.density.layout import Layout
+from pymc_hais.density.sites.variables import distribution_of
 from pymc_hais.goodness_of_fit.draws import blocks_of
 from pymc_hais.goodness_of_fit.exchange import Ruler, p_value
 from pymc_hais.goodness_of_fit.limits import LIMITS
 from pymc_hais.goodness_of_fit.stein import Suspect, find_suspects
-from pymc_hais.problem.refusals import refuse_impossible, refuse_mismatch, refuse_point_masses
-from pymc_hais.references.base import BoundReference, Evaluate
+from pymc_hais.kernels import Composed
+from pymc_hais.problem.problem import Problem
+from pymc_hais.references.base import BoundReference, Evaluate, UnusablePriorError
 from pymc_hais.references.bound import Independent, Prior
 from pymc_hais.references.box import Box
+from pymc_hais.references.density import Density, build_reference_density
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.mixture import Mixed
 from pymc_hais.references.model import AnnealedModel
 from pymc_hais.references.student_t import StudentT
 from pymc_hais.references.variables import Product, draws_itself
 
-type Rows = Callable[[np.ndarray], np.ndarray]
-
-#: What a graph that is called for every position costs, in operations that are repeated for every position.
-_CALL = 20
 #: Draws of the screening, evaluated as many at a time as the checks before, so that nothing compiles twice.
 _SCREENED, _CHUNK = 4000, 500
 #: Draws of the exact test and of its repetition where it leaves a doubt; fewer where they are costly.
@@ -49,74 +41,14 @@ _TESTED, _FEWEST = (4000, 16_000), 500
 _ELEMENTS = 4_000_000
 #: Coordinates that are tested of a variable without known structure.
 _UNKNOWN = 3
-
-
-@dataclass(frozen=True)
-class Density:
-    """Functions of many positions (P, D)."""
-
-    values: Rows
-    gradients: Rows | None  # None if an operation has no gradient, or none was asked for
-    n_loops: int  # how many operations are repeated for every position; the others are done once for all
-
-
-def build_reference_density(
-    model: Any, layout: Layout, reference: BoundReference, sample: np.ndarray, with_gradients: bool = False
-) -> Density:
-    """Compile a reference's log density for PyTensor's NumPy interpreter.
-
-    At the positions of a sample (n, D), many at once and one at a time must agree.
-    """
-    frozen = freeze_dims_and_data(model)
-    # The draws may be moved to where the prior looks past a table.
-    (log_prior,), outside = confine_lookups([frozen.varlogp], dict.fromkeys(frozen.discrete_value_vars, ANY))
-    position, (log_prior,) = on_position(frozen, layout, [log_prior if outside is None else log_prior + outside])
-    value = pt.as_tensor_variable(reference.logp(position, log_prior))
-    values, n_loops = _for_rows(position, value, sample)
-    return Density(values, _gradients(position, value, sample) if with_gradients else None, n_loops)
-
-
-def _gradients(position: Any, value: Any, sample: np.ndarray) -> Rows | None:
-    try:
-        gradient = pytensor.grad(rewrite_pregrad(value), position, disconnected_inputs="ignore")
-        return _for_rows(position, gradient, sample)[0]
-    except Exception:  # an Op of the user's own may have no gradient
-        return None
-
-
-def _n_loops(op: Any) -> int:
-    if not isinstance(op, Blockwise):
-        return 0
-    return _CALL if isinstance(op.core_op, Scan) else 1
-
-
-def _for_rows(position: Any, output: Any, sample: np.ndarray) -> tuple[Rows, int]:
-    """Compile a function of one position for many; and count the operations that are repeated."""
-    (output,) = lower_xtensor([output])
-    single = compile_interpreted([position], [output])
-    rows = pt.tensor("positions", dtype=position.dtype, shape=(None, position.type.shape[0]))
-
-    def one_by_one(positions: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return np.array([single(row)[0] for row in positions.astype(position.dtype)], dtype=np.float64)
-
-    try:
-        try:
-            batched = vectorize_graph(output, {position: rows})
-        except AxisError:  # pm.CAR sums a number along an axis that it does not have
-            batched = vectorize_graph(rewrite_pregrad(output), {position: rows})
-        function = compile_interpreted([rows], [batched])
-
-        def at_once(positions: np.ndarray) -> np.ndarray:
-            with np.errstate(all="ignore"):
-                return np.asarray(function(positions.astype(position.dtype))[0], dtype=np.float64)
-
-        if np.allclose(at_once(sample), one_by_one(sample), rtol=1e-4, atol=1e-4, equal_nan=True):
-            nodes = {variable.owner for variable in ancestors([batched])} - {None}
-            return at_once, sum(_n_loops(node.op) for node in nodes)
-    except Exception:  # an Op without a rule for many positions: one at a time is always right
-        pass
-    return one_by_one, _CALL
+#: Variance of a count from which on its law is normal enough.
+_LEAST_VARIANCE = 10.0
+#: So many equal draws are no coincidence, except outside this distance from the origin.
+_TIES = 5
+_INNER = 30.0
+#: Share of draws of density zero that rounding does not explain, and how many of them are examined.
+_IMPOSSIBLE, _EXAMINED = 0.01, 20
+_CUSTOM = "For a pm.CustomDist, make `random` draw from the density that `logp` computes (or pass `dist=` alone)"
 
 
 def check_draws(
@@ -168,14 +100,17 @@ def find_mismatches(
         screened, log_density = positions, density.values(positions)
         gradient = None if density.gradients is None else density.gradients(positions)
     else:
-        screened, log_density, gradient = _evaluate(evaluate, positions)
+        states = [evaluate(positions[i : i + _CHUNK]) for i in range(0, len(positions), _CHUNK)]
+        # The identity holds in any coordinates.
+        parts = ("position", "log_reference", "grad_reference")
+        screened, log_density, gradient = (np.concatenate([getattr(one, part) for one in states]) for part in parts)
     clean = positions[~clipped]
     refuse_impossible(model, layout, clean, log_density[~clipped], reference)
-    suspects = _sites(model, layout, reference)
+    suspects, blocks = _sites(model, layout, reference), blocks_of(layout)
     if gradient is None:
-        suspects += _everyone(layout)
+        suspects += [_suspect(layout, int(i)) for i in np.unique(blocks)[::-1] if i >= 0]
     else:
-        suspects += find_suspects(screened[~clipped], gradient[~clipped], blocks_of(layout), LIMITS.suspicion)
+        suspects += find_suspects(screened[~clipped], gradient[~clipped], blocks, LIMITS.suspicion)
     if not suspects:
         return []
     sites = layout.sites if any(suspect.is_discrete for suspect in suspects) else ()
@@ -184,24 +119,12 @@ def find_mismatches(
     return _confirm(layout, reference, density, suspects, ruler, testing)
 
 
-def _evaluate(evaluate: Evaluate, positions: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return coordinates, log densities and gradients; the identity holds in any coordinates."""
-    states = [evaluate(positions[i : i + _CHUNK]) for i in range(0, len(positions), _CHUNK)]
-    fields = ("position", "log_reference", "grad_reference")
-    return tuple(np.concatenate([getattr(state, name) for state in states]) for name in fields)
-
-
 def _n_screened(layout: Layout, reference: BoundReference) -> int:
     if not layout.n_continuous:  # nothing to screen but draws of density zero
         return _CHUNK
     is_drawn_singly = isinstance(reference, Prior | Product) and reference.sampler.batch_size == 1
     most = _SCREENED // 2 if is_drawn_singly else _SCREENED
     return _CHUNK * int(np.clip(_ELEMENTS // (layout.n_dims * _CHUNK), 1, most // _CHUNK))
-
-
-def _everyone(layout: Layout) -> list[Suspect]:
-    """Suspect every continuous variable that has coordinates to move."""
-    return [_suspect(layout, int(i)) for i in np.unique(blocks_of(layout))[::-1] if i >= 0]
 
 
 def _sites(model: Any, layout: Layout, reference: BoundReference) -> list[Suspect]:
@@ -248,3 +171,83 @@ def _confirm(
             others = [other for other in suspects if other is not suspect and other.excess >= suspect.excess / 3]
             return [layout.owners[each.variable] for each in (suspect, *others)]
     return []
+
+
+def check_odds(problem: Problem, state: ParticleState) -> None:
+    """Refuse a reference whose draws of binary sites do not follow its own odds: a test of one mean for each site."""
+    kernel = problem.engine.kernel
+    blocks = kernel.site_blocks if isinstance(kernel, Composed) else ()
+    for block in (block for block in blocks if block.rule == "gradient"):
+        own = slice(block.start, block.stop)
+        with np.errstate(over="ignore"):
+            p = 1.0 / (1.0 + np.exp(-state.grad_reference[:, own]))
+        variance = np.sum(p * (1.0 - p), axis=0)
+        excess = np.abs(np.sum(state.position[:, own] - p, axis=0))
+        limit = norm.isf(LIMITS.false_alarm / (2 * problem.layout.n_sites)) * np.sqrt(variance)
+        if np.any((variance > _LEAST_VARIANCE) & (excess > limit)):
+            refuse_mismatch(problem.model, [problem.layout.owner_of(block.start)], problem.reference)
+
+
+def refuse_point_masses(layout: Layout, positions: np.ndarray, reference: BoundReference) -> None:
+    """Refuse a variable with one value that many of the draws (P, D) repeat, within the range of floating point."""
+    for i, column in enumerate(np.asarray(positions, float)[:, : layout.n_continuous].T):
+        values, counts = np.unique(column, return_counts=True)
+        # Near one, a transformed probability has few floating-point values left: ties mean nothing there.
+        inner = np.ones(len(values), bool) if layout.is_identity(i) else np.abs(values) < _INNER
+        if counts[inner].max(initial=0) >= _TIES:
+            repeated = values[inner][counts[inner].argmax()]
+            draws = "Prior draws" if reference.is_prior else "Draws of the reference"
+            raise ValueError(
+                f"{draws} of `{layout.owner_of(i)}` repeat the value {repeated:.6g}: it has point masses "
+                "(pm.Censored, or a pm.Mixture with pm.DiracDelta), which gradients cannot anneal. Use it for observed "
+                "data only, or write the model with a continuous latent variable."
+            )
+
+
+def refuse_impossible(
+    model: Any, layout: Layout, positions: np.ndarray, log_density: np.ndarray, reference: BoundReference
+) -> None:
+    """Refuse a reference with draws (P, D), in the range of floating point, where its own log density (P,) is -inf."""
+    impossible = np.isneginf(log_density)
+    if not len(positions) or impossible.mean() <= _IMPOSSIBLE:
+        return
+    own = reference.model if isinstance(reference, Product) else model if reference.is_prior else None
+    terms = {} if own is None else evaluate_terms(own, layout, positions[impossible][:_EXAMINED], own.free_RVs)
+    names = [name for name, values in terms.items() if np.isneginf(values).any()]
+    named = quoted(names)
+    raise ValueError(
+        f"{int(impossible.sum())} of {len(positions)} draws of {reference.label}{' of ' + named if names else ''} lie "
+        "where its log density is -inf, so log Z would be wrong: make the draws and the density have one support. "
+        f"{_CUSTOM}."
+    )
+
+
+def refuse_mismatch(model: Any, names: list[str], reference: BoundReference) -> NoReturn:
+    """Refuse a reference in which :func:`pymc_hais.problem.audit.find_mismatches` found variables.
+
+    Raises UnusablePriorError for the prior, and ValueError for another reference.
+    """
+    if not reference.is_prior and not isinstance(reference, Product):
+        raise ValueError(
+            f"The draws of {reference.label} do not follow its own log density, so log Z would be wrong: make the "
+            "reference's sample(n, rng) draw from the density that its logp(x) computes."
+        )
+    also = f" (also affected: {', '.join(f'`{name}`' for name in names[1:])})" if names[1:] else ""
+    draws, start = ("forward draws", "from prior draws ") if reference.is_prior else ("draws of the reference", "")
+    release = release_with_lkj(distribution_of(model[names[0]])) if reference.is_prior else ""
+    advice = (
+        f"PyMC {release} mends them: install it"
+        if release
+        else f"{_CUSTOM}; for a distribution of PyMC, write it in another way (for example pm.CAR as a pm.MvNormal "
+        "with the same precision)"
+    )
+    if any(kind.__name__ == "MarginalRV" for kind in type(distribution_of(model[names[0]])).__mro__):
+        advice = (
+            "pymc_extras.marginalize has summed a discrete variable out of the density of missing values, and their "
+            "draws are not of that density: leave the missing values out of the data, or marginalise nothing"
+        )
+    message = (
+        f"The {draws} of `{names[0]}`{also} do not follow its log density, so log Z {start}would be wrong. {advice}, "
+        'or pass reference="gaussian", which draws nothing from the prior.'
+    )
+    raise UnusablePriorError(message, names) if reference.is_prior else ValueError(message)

@@ -5,9 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
 
-from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.density import (
     Layout,
@@ -24,14 +22,14 @@ from pymc_hais.density import (
     log_count,
     varying_containers,
     warn_of_lookups,
+    with_table,
 )
 from pymc_hais.density.compiling import untraced
-from pymc_hais.kernels import Composed
-from pymc_hais.problem.audit import check_draws
+from pymc_hais.problem.audit import check_draws, check_odds
 from pymc_hais.problem.coverage import check_coverage
 from pymc_hais.problem.kept import find_problem, keep_problem
 from pymc_hais.problem.problem import CHUNK, Compiler, Problem, are_inside
-from pymc_hais.problem.refusals import refuse_mismatch, refuse_unbounded
+from pymc_hais.problem.refusals import refuse_unbounded
 from pymc_hais.references import BoundReference, Fitted, Prior, bind, build_prior, uses_prior
 from pymc_hais.tuning import Stopwatch, particles_for_dense
 
@@ -39,8 +37,6 @@ from pymc_hais.tuning import Stopwatch, particles_for_dense
 CHECK_DRAWS = CHUNK
 #: Draws at which values of discrete sites are checked.
 _SITE_DRAWS = 100
-#: Probability that right odds are refused, and the variance of a count from which on its law is normal enough.
-_FALSE_ALARM, _LEAST_VARIANCE = 1e-6, 10.0
 #: Seconds below which evaluating so many draws is cheap.
 _CHEAP = 0.5
 
@@ -127,25 +123,33 @@ def with_reference(
         chart=chart,
         containers=containers,
     )
+    engine = compiler(replace(graph, preparation=None))  # an engine may travel, and never changes its data itself
+    own = with_table(model, {name: value[0] for name, value in rows.items()}) if rows else model
+    sites, fitted = chart.without_sites() if chart else None, None
+    if takes_fit and not layout.sites:
+        n_rows = len(next(iter(rows.values()))) if rows else 1
+        fitted = Fitted.none(n_rows, layout.n_dims, particles_for_dense(layout.n_continuous) > 0)
+        engine = engine.along(fitted.path, sites.arrays if sites else ())
     problem = Problem(
         model,
         layout,
         reference,
-        compiler(replace(graph, preparation=None)),  # an engine may travel, and never changes its data itself
-        chart=chart,
-        sites=chart.without_sites() if chart else None,
+        engine,
+        fitted,
+        chart,
+        sites,
         rows=rows or {},
         log_z_reference=log_count(model, layout) if reference.is_prior else 0.0,
         meetings=graph.meetings,
         preparation=graph.preparation,
     )
-    if takes_fit and not layout.sites:
-        is_dense = particles_for_dense(layout.n_continuous) > 0
-        problem = problem.with_fit(Fitted.none(problem.n_rows, layout.n_dims, is_dense), problem.sites)
-    own = problem.model_of_row(0)
     with untraced:
         logp = own.logp()
-    undecided = _check(replace(problem, model=own), compile_written(own, layout, logp), seeds)
+    of_first_row = replace(problem, model=own)
+    is_cheap, undecided = _check_values(of_first_row, compile_written(own, layout, logp), seeds)
+    # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.
+    evaluate = of_first_row.evaluate if is_cheap and engine.kernel.uses_gradients else None
+    check_draws(own, layout, reference, seeds.sequence(Purpose.CHECK, 4), evaluate)
     return replace(problem, undecided=undecided, identity=identity and identity.with_density(model, logp))
 
 
@@ -165,21 +169,6 @@ def _check_site_draws(model: Any, layout: Layout, reference: BoundReference, see
                 f"columns {variable.start} to {variable.stop - 1} of sample(n, rng) be its elements."
             )
     warn_of_lookups(model, layout, draws)
-
-
-def _check_odds(problem: Problem, state: ParticleState) -> None:
-    """Refuse a reference whose draws of binary sites do not follow its own odds: a test of one mean for each site."""
-    kernel = problem.engine.kernel
-    blocks = kernel.site_blocks if isinstance(kernel, Composed) else ()
-    for block in (block for block in blocks if block.rule == "gradient"):
-        own = slice(block.start, block.stop)
-        with np.errstate(over="ignore"):
-            p = 1.0 / (1.0 + np.exp(-state.grad_reference[:, own]))
-        variance = np.sum(p * (1.0 - p), axis=0)
-        excess = np.abs(np.sum(state.position[:, own] - p, axis=0))
-        limit = norm.isf(_FALSE_ALARM / (2 * problem.layout.n_sites)) * np.sqrt(variance)
-        if np.any((variance > _LEAST_VARIANCE) & (excess > limit)):
-            refuse_mismatch(problem.model, [problem.layout.owner_of(block.start)], problem.reference)
 
 
 def with_data(
@@ -219,21 +208,9 @@ def _check_values(problem: Problem, written: Callable[[np.ndarray], float], seed
     check_state(model, layout, x, state, reference.label)
     if constraints is None:
         refuse_unbounded(problem, x, state, written)
-    _check_odds(problem, state)
+    check_odds(problem, state)
     joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
     magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)
     undecided = check_joint_logp(model, layout, x, joint, magnitude, clipped, written)
     check_coverage(problem, x, seeds.sequence(Purpose.CHECK, 3))
     return is_cheap, undecided
-
-
-def _check(problem: Problem, written: Callable[[np.ndarray], float], seeds: Seeds) -> float:
-    """Check a problem, which has the model of its first row, at draws of its reference, and these draws themselves.
-
-    Returns by how many nats the density differs from what is written, if it is undecided which is right.
-    """
-    is_cheap, undecided = _check_values(problem, written, seeds)
-    # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.
-    evaluate = problem.evaluate if is_cheap and problem.engine.kernel.uses_gradients else None
-    check_draws(problem.model, problem.layout, problem.reference, seeds.sequence(Purpose.CHECK, 4), evaluate)
-    return undecided

@@ -21,7 +21,6 @@ from pymc_hais.density import (
     Sites,
     identify,
     unnormalised_priors,
-    with_table,
 )
 from pymc_hais.engines import compile_engine
 from pymc_hais.engines.base import CompileClock
@@ -135,12 +134,6 @@ class Problem:
         if isinstance(self.reference, AnnealedModel) or any(self.layout.is_periodic):
             return False
         return not (self.is_prior and unnormalised_priors(self.model))
-
-    def model_of_row(self, row: int) -> Any:
-        """Return the model with a row's data in place of its own."""
-        if not self.rows:
-            return self.model
-        return with_table(self.model, {name: value[row] for name, value in self.rows.items()})
 
     def with_fit(self, fitted: Fitted, sites: Sites | None) -> Self:
         """Start from a mixture with a fit, in the coordinates of other sites, without compiling the density again."""

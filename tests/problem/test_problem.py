@@ -7,6 +7,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from pymc_hais.core.seeds import Place, Purpose, Seeds
+from pymc_hais.density import with_table
 from pymc_hais.kernels import Hamiltonian, LinearConstraints
 from pymc_hais.problem.building import bind_reference, build_problem, with_reference
 from pymc_hais.problem.problem import Compiler
@@ -58,7 +59,7 @@ def test_each_row_has_the_density_of_the_model_that_holds_it(name, rows):
     assert together.alive.all()
     assert together.state.position.shape == (4, 30, 2)
     for b, row in enumerate([2, 0, 1, 0]):
-        model = problem.model_of_row(row)
+        model = with_table(problem.model, {name: value[row] for name, value in ROWS.items()})
         np.testing.assert_array_equal(model["scale"].get_value(), ROWS["scale"][row])
         # The posterior density is that of the row's own model, wherever the particles start.
         layout, prior = bind_reference(model, "prior", SEEDS)
@@ -117,7 +118,6 @@ def test_a_model_as_it_is_is_one_row_without_inputs():
     problem = build_problem(one_row(), "prior", C, SEEDS)
     assert problem.n_rows == 1
     assert problem.inputs([0, 0]) == []
-    assert problem.model_of_row(0) is problem.model
     assert len(problem.draw([0, 0], streams(2), 5).alive) == 2
 
 

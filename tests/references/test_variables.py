@@ -10,8 +10,9 @@ from pymc.distributions import transforms
 from scipy import stats
 
 from pymc_hais.density import build_layout
-from pymc_hais.problem.audit import build_reference_density, check_draws
+from pymc_hais.problem.audit import check_draws
 from pymc_hais.references import bind
+from pymc_hais.references.density import build_reference_density
 from tests.density.catalogue import MODELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
