@@ -22,7 +22,7 @@ from pymc_hais.opinions.bridging import bridge_draws, thin_rows
 from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.mass import find_mass
 from pymc_hais.results.findings.model import check_prior_mass
-from pymc_hais.results.findings.others import check_bridge
+from pymc_hais.results.findings.others import BRIDGEABLE, check_bridge
 from pymc_hais.results.report import log_findings, quantity_of
 from pymc_hais.tuning import fit_reference
 
@@ -30,18 +30,14 @@ if TYPE_CHECKING:
     import pymc as pm
     from xarray import DataTree
 
-#: Independent draws that are needed at least, R-hat beyond which chains have not met, and the shape of a tail beyond
-#: which a mean has no useful error (Vehtari et al. 2021 and 2024).
-_FEWEST, _LARGEST_RHAT, _LARGEST_K = 100.0, 1.05, 0.7
-#: Standard errors by which the estimates from two halves of the draws may differ.
-_LARGEST_GAP = 3.0
+    from pymc_hais.density.compat import RandomState
 
 
 def bridge(
     model: pm.Model,
     idata: DataTree,
     *,
-    random_seed: Any = None,
+    random_seed: RandomState = None,
     cores: int | None = None,
     backend: str | None = None,
     compile_kwargs: dict[str, Any] | None = None,
@@ -200,13 +196,17 @@ def savage_dickey(
     problem = compile_first(model, reference, runner).problem
     density = estimate_point_density(problem.log_density, positions, tested, coordinates)
     names = quoted(point)
-    if density.rhat > _LARGEST_RHAT or density.n_effective < _FEWEST:
+    if density.rhat > BRIDGEABLE.rhat or density.n_effective < BRIDGEABLE.effective:
         raise ValueError(
             f"The draws of {names} are worth {density.n_effective:.0f} independent ones, with R-hat = "
-            f"{density.rhat:.2f}; needed are at least {_FEWEST:.0f}, and R-hat below {_LARGEST_RHAT}: pass more draws, "
-            "or compare log Z of the two models."
+            f"{density.rhat:.2f}; needed are at least {BRIDGEABLE.effective:.0f}, and R-hat below {BRIDGEABLE.rhat}: "
+            "pass more draws, or compare log Z of the two models."
         )
-    if density.n_counting < _FEWEST or density.pareto_k > _LARGEST_K or density.gap > _LARGEST_GAP:
+    if (
+        density.n_counting < BRIDGEABLE.effective
+        or density.pareto_k > BRIDGEABLE.pareto_k
+        or density.gap > BRIDGEABLE.gap
+    ):
         raise ValueError(
             f"The posterior density of {names} at the point cannot be estimated from these draws, whose mean is "
             f"{density.distance:.1f} standard deviations away: compare log Z of the two models instead."

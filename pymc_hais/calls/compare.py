@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from xarray import DataTree
 
+    from pymc_hais.density.compat import RandomState
+
 
 @explain_unknown
 def compare(
@@ -72,7 +74,7 @@ def average(
     results: Mapping[str, Any],
     prior: Mapping[str, float] | None = None,
     draws: int | None = None,
-    random_seed: Any = None,
+    random_seed: RandomState = None,
     allow_errors: bool = False,
     *,
     check_data: bool = True,

@@ -72,7 +72,7 @@ class _DataSet:
     model: Any
     values: dict[str, np.ndarray]
 
-    def holds(self, values: Mapping[str, np.ndarray], model: Any) -> bool:
+    def holds(self, values: Mapping[str, np.ndarray], model: pm.Model) -> bool:
         """Whether these are the same numbers, under the same labels."""
         pairs = ((self.values[name], value) for name, value in values.items())
         return self.model.coords == model.coords and all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
@@ -90,7 +90,7 @@ class CompiledModel:
         The model that was compiled; ``pm.set_data(..., model=compiled.model)`` gives it other data.
     """
 
-    def __init__(self, model: Any, choices: dict[str, Any], cores: int | None) -> None:
+    def __init__(self, model: pm.Model, choices: dict[str, Any], cores: int | None) -> None:
         begin = time.perf_counter()
         self.model, self._choices = model, choices
         self._opening = threading.Lock()

@@ -22,8 +22,12 @@ from pymc_hais.results.report import log_nothing_added
 from pymc_hais.run.extending import add_chains, add_draws, reach_target
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import pymc as pm
     from xarray import DataTree
+
+    from pymc_hais.density.compat import RandomState
 
 
 def extend(
@@ -35,13 +39,13 @@ def extend(
     model: pm.Model | CompiledModel | None = None,
     reference: Any = "auto",
     kernel: Kernel | None = None,
-    random_seed: Any = None,
+    random_seed: RandomState = None,
     cores: int | None = None,
-    executor: Any = None,
-    checkpoint: Any = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     backend: str | None = None,
     compile_kwargs: dict[str, Any] | None = None,
-    progressbar: Any = True,
+    progressbar: bool | str = True,
     progressbar_theme: Any = default_theme,
 ) -> DataTree:
     """Add particles to a result of :func:`sample_hais`: more draws, and a smaller error of log Z.

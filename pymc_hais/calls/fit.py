@@ -12,11 +12,14 @@ from pymc_hais.results.learning import to_learning_tree
 from pymc_hais.results.report import log_findings
 
 if TYPE_CHECKING:
+    import pymc as pm
     from xarray import DataTree
+
+    from pymc_hais.density.compat import RandomState
 
 
 def fit(
-    model: Any,
+    model: pm.Model,
     data: Mapping[str, Any],
     parameters: Sequence[str] | Mapping[str, Any],
     method: Method,
@@ -24,9 +27,9 @@ def fit(
     optimizer: Any = None,
     n_steps: int | None = None,
     batch_size: int | None = None,
-    random_seed: Any = None,
+    random_seed: RandomState = None,
     callbacks: Sequence[Callable[..., Any]] = (),
-    progressbar: Any = True,
+    progressbar: bool | str = True,
     backend: str | None = None,
     tolerance: float = 0.01,
     max_seconds: float | None = None,

@@ -42,7 +42,13 @@ from pymc_hais.run.rounds import run_rounds
 from pymc_hais.runner.runner import Runner
 
 if TYPE_CHECKING:
+    import os
+    from concurrent.futures import Executor
+
+    import pymc as pm
     from xarray import DataTree
+
+    from pymc_hais.density.compat import RandomState
 
 #: What a run of the unnormalised model and the rows' own runs cost together.
 _COSTS = ("n_gradients", "n_gradients_pilot", "compile_time", "pilot_time", "sampling_time")
@@ -58,7 +64,7 @@ _ONLY_LOG_Z = "`data` names all free variables, so that only log Z is annealed, 
 
 
 def log_likelihood(
-    model: Any,
+    model: pm.Model,
     data: Mapping[str, Any],
     *,
     posterior: Any = None,
@@ -69,13 +75,13 @@ def log_likelihood(
     max_temperatures: int = 10_000,
     reference: Any = "auto",
     kernel: Kernel | None = None,
-    random_seed: Any = None,
+    random_seed: RandomState = None,
     cores: int | None = None,
-    executor: Any = None,
-    checkpoint: Any = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     backend: str | None = None,
     compile_kwargs: dict[str, Any] | None = None,
-    progressbar: Any = True,
+    progressbar: bool | str = True,
     progressbar_theme: Any = default_theme,
     sample_kwargs: Mapping[str, Any] | None = None,
 ) -> DataTree:
@@ -192,7 +198,7 @@ def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Any) ->
         )
 
 
-def _check_sample_kwargs(model: Any, given: Mapping[str, Any], is_joint: bool) -> None:
+def _check_sample_kwargs(model: pm.Model, given: Mapping[str, Any], is_joint: bool) -> None:
     """Refuse settings of the run for log Z before the rows are annealed, or where there is no such run."""
     if not given:
         return
@@ -206,7 +212,7 @@ def _check_sample_kwargs(model: Any, given: Mapping[str, Any], is_joint: bool) -
 
 
 def _integrate(
-    model: Any,
+    model: pm.Model,
     rows: Mapping[str, np.ndarray],
     reference: Any,
     runner: Runner,
@@ -244,7 +250,7 @@ def _with_mass(result: HeldOut, problem: Problem, plan: Plan, runner: Runner) ->
 
 
 def _normalise(
-    model: Any, data: Mapping[str, Any], reference: Any, runner: Runner, sample_kwargs: Mapping[str, Any]
+    model: pm.Model, data: Mapping[str, Any], reference: Any, runner: Runner, sample_kwargs: Mapping[str, Any]
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Evaluate an unnormalised model at each row, hidden variables integrated out, and take one log Z from all."""
     rows = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
@@ -257,7 +263,7 @@ def _normalise(
 
 
 def _divide_by_potentials(
-    result: HeldOut, attrs: dict[str, Any], model: Any, runner: Runner, options: Mapping[str, Any]
+    result: HeldOut, attrs: dict[str, Any], model: pm.Model, runner: Runner, options: Mapping[str, Any]
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Divide rows by the mass that potentials leave of their variables' prior, so that they are densities of a row."""
     target_se = _SHARE_OF_TARGET * (runner.sampling.target_se or 0.1)
@@ -267,7 +273,7 @@ def _divide_by_potentials(
 
 
 def _anneal_for_all(
-    model: Any, attrs: dict[str, Any], runner: Runner, options: Mapping[str, Any]
+    model: pm.Model, attrs: dict[str, Any], runner: Runner, options: Mapping[str, Any]
 ) -> tuple[LogZEstimate, dict[str, Any]]:
     """Estimate a log Z that all rows share; return it with the attributes of its run, and the costs of both."""
     seed = runner.seeds.branch(Branch.LOG_Z).sequence(Purpose.ROUND).generate_state(1)[0]

@@ -26,8 +26,13 @@ from pymc_hais.results.report import end_run, log_line, log_model, silenced
 from pymc_hais.run.posterior import draw_posterior
 
 if TYPE_CHECKING:
+    import os
+    from concurrent.futures import Executor
+
     import pymc as pm
     from xarray import DataTree
+
+    from pymc_hais.density.compat import RandomState
 
 
 @explain_unknown
@@ -48,15 +53,15 @@ def sample_hais(
     max_temperatures: int = 10_000,
     max_seconds: float | None = None,
     plan: Any = None,
-    random_seed: Any = None,
+    random_seed: RandomState = None,
     model: pm.Model | CompiledModel | None = None,
     var_names: Sequence[str] | None = None,
     cores: int | None = None,
-    executor: Any = None,
-    checkpoint: Any = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     backend: str | None = None,
     compile_kwargs: dict[str, Any] | None = None,
-    progressbar: Any = True,
+    progressbar: bool | str = True,
     progressbar_theme: Any = default_theme,
     quiet: bool = False,
     idata_kwargs: dict[str, Any] | None = None,

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pymc as pm
     from xarray import DataTree
 
+    from pymc_hais.density.compat import RandomState
+
 #: Arguments of the compiled model.
 _COMPILED = ("reference", "kernel", "constraints", "backend", "compile_kwargs")
 #: Arguments of :func:`sample_hais` that are refused: each value has its own.
@@ -32,7 +34,7 @@ _OWN = ("plan", "checkpoint")
 #: Arguments that a plan replaces.
 _OF_THE_PLAN = ("modes", "schedule", "n_temperatures")
 #: Findings of a run that followed a plan which does not fit, beside errors.
-_MISFITS = ("plan_misfit", "rejected_moves")
+_MISFITS = {"plan_misfit", "rejected_moves"}
 
 
 def prior_sensitivity(
@@ -40,7 +42,7 @@ def prior_sensitivity(
     values: Mapping[str, Sequence[Any]],
     *,
     against: DataTree | LogZEstimate | float | None = None,
-    random_seed: Any = None,
+    random_seed: RandomState = None,
     **sample_kwargs: Any,
 ) -> pd.DataFrame:
     """Estimate log Z for several values of a number in the prior, such as its scale.
@@ -115,7 +117,8 @@ def prior_sensitivity(
                 own: dict[str, Any] = {"model": compiled, "random_seed": seeds[i]}
                 if plan is not None:
                     found[i] = log_marginal_likelihood(sample_hais(**own, **following, plan=plan))
-                if plan is None or _is_misled(found[i]):
+                by_plan = found.get(i)
+                if not by_plan or not by_plan.is_trustworthy or _MISFITS & {one.name for one in by_plan.findings}:
                     idata = sample_hais(**own, **sample_kwargs)
                     found[i], plan = log_marginal_likelihood(idata), idata if plan is None else plan
     finally:
@@ -123,13 +126,13 @@ def prior_sensitivity(
     return to_sensitivity(values, [found[i] for i in range(n_values)], baseline or found[order[0]])
 
 
-def _set(model: Any, values: Mapping[str, Any]) -> None:
+def _set(model: pm.Model, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         model.set_data(name, value)
 
 
 @contextmanager
-def _at(model: Any, values: Mapping[str, Sequence[Any]], i: int) -> Iterator[None]:
+def _at(model: pm.Model, values: Mapping[str, Sequence[Any]], i: int) -> Iterator[None]:
     """Set the containers to their i-th values; errors get a note that names these values."""
     chosen = {name: column[i] for name, column in values.items()}
     try:
@@ -138,10 +141,6 @@ def _at(model: Any, values: Mapping[str, Sequence[Any]], i: int) -> Iterator[Non
     except Exception as error:
         error.add_note(f"This was with {', '.join(f'{name} = {shown(value)}' for name, value in chosen.items())}.")
         raise
-
-
-def _is_misled(estimate: LogZEstimate) -> bool:
-    return not estimate.is_trustworthy or any(one.name in _MISFITS for one in estimate.findings)
 
 
 def _read_baseline(against: Any) -> LogZEstimate | None:
@@ -166,7 +165,7 @@ def _check_data(data: ObservedData, known: ObservedData | None) -> ObservedData:
     return data
 
 
-def _check_values(model: Any, values: Any) -> int:
+def _check_values(model: pm.Model, values: Any) -> int:
     """Return how many values there are; refuse names of no containers, and sequences that do not fit."""
     if not isinstance(values, Mapping) or not values:
         raise ValueError(

@@ -30,8 +30,13 @@ from pymc_hais.run.rounds import log_start
 _log = logging.getLogger("pymc.hais")
 
 if TYPE_CHECKING:
+    import os
+    from concurrent.futures import Executor
+
     import pymc as pm
     from xarray import DataTree
+
+    from pymc_hais.density.compat import RandomState
 
 
 def validate(
@@ -45,13 +50,13 @@ def validate(
     n_temperatures: int | None = None,
     target_se: float | None = 0.1,
     max_temperatures: int = 10_000,
-    random_seed: Any = None,
+    random_seed: RandomState = None,
     cores: int | None = None,
-    executor: Any = None,
-    checkpoint: Any = None,
+    executor: Executor | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     backend: str | None = None,
     compile_kwargs: dict[str, Any] | None = None,
-    progressbar: Any = True,
+    progressbar: bool | str = True,
     progressbar_theme: Any = default_theme,
 ) -> DataTree:
     r"""Simulate data from a model, and bound log Z of each data set from below and from above.

@@ -10,24 +10,24 @@ import numpy as np
 
 from pymc_hais.core.records import Metric
 
-#: Pairs of steps and changes of the gradient that stand for the curvature.
-_MEMORY = 6
-#: Length of the first step, in whitened units: no spike is so narrow that it would be jumped over from inside.
-_FIRST = 1e-3
-#: Share of the predicted rise that a step must bring.
-_ARMIJO = 1e-4
-#: Iterations in a row with hardly any predicted rise, after which a start has converged.
-_LEVEL = 2
-#: Failed steps in a row after which a start is given up.
-_PATIENCE = 12
-#: How much longer than on average a single start may climb: from afar, narrow modes take the most steps.
-_LONGEST = 4
-#: Nats by which the trapezoidal rule may miss a small rise.
-_LEAST_BENT = 0.1
-#: What a step that may have left its basin is shortened by.
-_BACK = 0.25
-#: How steps grow where the density is convex, and no curvature says how long they should be.
-_GROW = 2.0
+
+class _Steps(NamedTuple):
+    """How climbs step, and when they end."""
+
+    memory: int = 6  # pairs of steps and changes of the gradient that stand for the curvature
+    #: length of the first step, in whitened units: no spike is so narrow that it is jumped over from inside
+    first: float = 1e-3
+    armijo: float = 1e-4  # share of the predicted rise that a step must bring
+    level: int = 2  # iterations in a row with hardly any predicted rise, after which a start has converged
+    patience: int = 12  # failed steps in a row after which a start is given up
+    longest: int = 4  # times the average that a single start may climb: from afar, narrow modes take the most steps
+    least_bent: float = 0.1  # nats by which the trapezoidal rule may miss a small rise
+    back: float = 0.25  # what a step that may have left its basin is shortened by
+    grow: float = 2.0  # how steps grow where the density is convex, and no curvature says how long they should be
+
+
+_STEPS = _Steps()
+
 
 #: Told how often each start was evaluated, and which share of the starts has ended; says whether to go on.
 type GoesOn = Callable[[int, float], bool]
@@ -54,7 +54,7 @@ class _Memory:
         is_good = is_pair & (curvature > 1e-10 * np.sqrt(np.sum(s * s, axis=1) * squared)) & (squared > 0.0)
         rho = np.where(is_good, 1.0 / np.where(is_good, curvature, 1.0), 0.0)
         self.gamma = np.where(is_good, curvature / np.where(is_good, squared, 1.0), self.gamma)
-        keep = slice(-_MEMORY, None)
+        keep = slice(-_STEPS.memory, None)
         self.s = np.concatenate([self.s, np.where(is_good[:, None], s, 0.0)[None]])[keep]
         self.y = np.concatenate([self.y, np.where(is_good[:, None], -y, 0.0)[None]])[keep]
         self.rho = np.concatenate([self.rho, rho[None]])[keep]
@@ -113,10 +113,10 @@ def ascend(
     active = np.flatnonzero(np.isfinite(values))
     x, value, gradient, is_free = ends[active], values[active], gradient[active], is_free[active]
     memory = _Memory(*x.shape)
-    length, factor = np.full(len(x), _FIRST), np.ones(len(x))
+    length, factor = np.full(len(x), _STEPS.first), np.ones(len(x))
     failed, level = np.zeros((2, len(x)), int)
     n_calls, left = 1, n * (n_iterations - 1)
-    while 0 < len(x) <= left and n_calls < _LONGEST * n_iterations and goes_on(n_calls, 1.0 - len(x) / n):
+    while 0 < len(x) <= left and n_calls < _STEPS.longest * n_iterations and goes_on(n_calls, 1.0 - len(x) / n):
         step = memory.direction(gradient)
         slope = np.sum(step * gradient, axis=1)
         has_memory = slope > 0.0
@@ -124,28 +124,28 @@ def ascend(
         along = np.where(has_memory[:, None], step * factor[:, None], gradient * (length / norm)[:, None])
         rise = np.where(has_memory, slope * factor, length * norm)
         # A few pairs, of narrow directions, say nothing of the wide ones.
-        is_known = memory.n_pairs >= min(_MEMORY, x.shape[1])
+        is_known = memory.n_pairs >= min(_STEPS.memory, x.shape[1])
         level = np.where(is_known & has_memory & (0.5 * slope < tolerance), level + 1, 0)
-        is_top = (level >= _LEVEL) | (0.5 * norm**2 < tolerance)
+        is_top = (level >= _STEPS.level) | (0.5 * norm**2 < tolerance)
         tried = x + (along * metric if metric.ndim == 1 else along @ metric.T)
         new_value, new_gradient = _whitened(evaluate, tried, metric, is_free)
         n_calls, left = n_calls + 1, left - len(x)
-        is_higher = new_value >= value + _ARMIJO * rise
+        is_higher = new_value >= value + _STEPS.armijo * rise
         trapezoid = 0.5 * np.sum((gradient + new_gradient) * along, axis=1)
         is_moved = ~is_top & is_higher & _is_within_a_basin(new_value - value, trapezoid)
         # A first step that overshot the top says as much of the curvature as one that did not.
         memory.add(along, new_gradient - gradient, is_moved | (~has_memory & np.isfinite(new_value)))
         x = np.where(is_moved[:, None], tried, x)
-        length *= np.where(is_moved, _GROW, np.where(has_memory, 1.0, 0.1))
-        factor *= np.where(is_higher, _BACK, _shrink(value, new_value, rise))
+        length *= np.where(is_moved, _STEPS.grow, np.where(has_memory, 1.0, 0.1))
+        factor *= np.where(is_higher, _STEPS.back, _shrink(value, new_value, rise))
         factor[is_moved] = 1.0
         value, gradient = np.where(is_moved, new_value, value), np.where(is_moved[:, None], new_gradient, gradient)
         failed = np.where(is_moved, 0, failed + 1)
-        is_lost = failed == _PATIENCE // 2
+        is_lost = failed == _STEPS.patience // 2
         memory.forget(is_lost)
-        length[is_lost], factor[is_lost] = _FIRST, 1.0
+        length[is_lost], factor[is_lost] = _STEPS.first, 1.0
         ends[active], values[active], is_converged[active] = x, value, is_top
-        goes = np.flatnonzero(~is_top & (failed < _PATIENCE))
+        goes = np.flatnonzero(~is_top & (failed < _STEPS.patience))
         if len(goes) < len(x):
             memory.take(goes)
             active, x, value, gradient, is_free = active[goes], x[goes], value[goes], gradient[goes], is_free[goes]
@@ -158,7 +158,7 @@ def _is_within_a_basin(rise: np.ndarray, trapezoid: np.ndarray) -> np.ndarray:
 
     A step over a valley, from the basin of a narrow mode into another one, rises by another amount.
     """
-    return np.abs(rise - trapezoid) <= rise + _LEAST_BENT
+    return np.abs(rise - trapezoid) <= rise + _STEPS.least_bent
 
 
 def _shrink(before: np.ndarray, after: np.ndarray, predicted: np.ndarray) -> np.ndarray:

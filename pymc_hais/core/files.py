@@ -103,13 +103,12 @@ def decode(content: bytes) -> tuple[dict[str, np.ndarray], Any]:
     if content[-_LENGTH:] != digest(content[:-_LENGTH]):
         raise ValueError("The content does not have its digest.")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        facts, *arrays = (_read_member(archive, name) for name in archive.namelist())
+        read: list[tuple[str, np.ndarray]] = []
+        for name in archive.namelist():
+            with archive.open(name) as member:
+                read.append((name.removesuffix(".npy"), np.lib.format.read_array(member, allow_pickle=False)))
+    facts, *arrays = read
     return dict(arrays), json.loads(facts[1].tobytes())
-
-
-def _read_member(archive: zipfile.ZipFile, name: str) -> tuple[str, np.ndarray]:
-    with archive.open(name) as member:
-        return name.removesuffix(".npy"), np.lib.format.read_array(member, allow_pickle=False)
 
 
 def digest(content: Buffer) -> bytes:

@@ -1,5 +1,7 @@
 """The only place that touches PyTensor graphs."""
 
+from pymc.model import Model
+
 from pymc_hais.density.checks import check_model, find_model, is_model, refuse_periodic
 from pymc_hais.density.containers import Preparation, read_containers, varying_containers
 from pymc_hais.density.coordinates.chart import Chart, Sites, build_chart, has_normal_fields

@@ -22,6 +22,7 @@ from pymc.pytensorf import replace_rng_nodes as replace_rng_nodes
 from pymc.pytensorf import reseed_rngs as reseed_rngs
 from pymc.pytensorf import rewrite_pregrad as rewrite_pregrad
 from pymc.pytensorf import toposort_replace as toposort_replace
+from pymc.util import RandomState as RandomState
 from pymc.util import _get_seeds_per_chain
 from pymc.variational.minibatch_rv import MinibatchRandomVariable as MinibatchRandomVariable
 from pytensor.compile.builders import SymbolicOp
@@ -168,7 +169,7 @@ def exchanging_linker(exchange: Callable[[FunctionGraph], list[tuple[Any, Any]]]
     class Exchanging(JAXLinker):
         # PyTensor's JAX linker has another signature than its base class, and is called by keywords.
         def fgraph_convert(  # type: ignore[override]
-            self, fgraph: Any, input_storage: Any, storage_map: Any, **kwargs: Any
+            self, fgraph: FunctionGraph, input_storage: Any, storage_map: Any, **kwargs: Any
         ) -> Any:
             storage_map.update((new, storage_map.pop(old)) for old, new in exchange(fgraph))
             kwargs["order"] = fgraph.toposort()
@@ -185,7 +186,9 @@ class OneBar(ProgressBarManager):
 
     step_name = "Percent"
 
-    def __init__(self, progressbar: Any, theme: Any, stats: dict[str, Any], columns: Callable, width: int) -> None:
+    def __init__(
+        self, progressbar: bool | str, theme: Any, stats: dict[str, Any], columns: Callable, width: int
+    ) -> None:
         super().__init__(n_bars=1, progressbar=progressbar, progressbar_theme=theme)
         self.combined_progress = False
         initial = {name: [value] for name, value in stats.items()}

@@ -5,21 +5,26 @@ has found proves that the run missed it, whatever the proposal was.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from pymc_hais.estimators.unseen import pareto_k
 
-#: Effective draws below which, and Pareto k beyond which, an estimate's own error says too little.
-_FEWEST = 30.0
-_LARGEST_K = 0.7
-#: What is taken off such an estimate, which is unbiased: it is so many nats too high with probability exp(-7) at most.
-_MARKOV = 7.0
-#: Standard errors, and the factor, by which a region's mass is above the run's before it counts as missed, and the
-#: standard errors of the sum of those.
-_SUSPECT, _FACTOR, _CERTAIN = 2.0, 1.5, 4.0
-#: Exponents beyond which floating point would overflow.
-_LARGEST = 300.0
+
+class _Limits(NamedTuple):
+    """When a region's mass is known, and when a run has missed it."""
+
+    fewest: float = 30.0  # effective draws below which an estimate's own error says too little
+    largest_k: float = 0.7  # Pareto k beyond which it does
+    markov: float = 7.0  # nats taken off such an estimate: it is so much too high with probability exp(-7) at most
+    suspect: float = 2.0  # standard errors by which a region's mass is above the run's before it counts as missed
+    factor: float = 1.5  # and the factor
+    certain: float = 4.0  # standard errors of the sum of such masses
+    largest: float = 300.0  # exponent beyond which floating point would overflow
+
+
+_LIMITS = _Limits()
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class RegionMass:
     @property
     def lower(self) -> float:
         """Lower bound of the region's log mass: the estimate itself, if its error is known."""
-        return self.log_mass if self.is_reliable else self.log_mass - _MARKOV
+        return self.log_mass if self.is_reliable else self.log_mass - _LIMITS.markov
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ def measure_region(log_ratios: np.ndarray, is_inside: np.ndarray) -> RegionMass:
     total, n = float(weights.sum()), len(weights)
     # Draws outside the region are a part of the estimate's spread, and not of its tail.
     relative_se = float(weights.std(ddof=1) * np.sqrt(n)) / total
-    is_reliable = total**2 / float(np.sum(weights**2)) >= _FEWEST and pareto_k(weights) <= _LARGEST_K
+    is_reliable = total**2 / float(np.sum(weights**2)) >= _LIMITS.fewest and pareto_k(weights) <= _LIMITS.largest_k
     return RegionMass(top + float(np.log(total / n)), relative_se, is_reliable)
 
 
@@ -73,11 +78,11 @@ def measure_shares(masses: np.ndarray, families: np.ndarray, region: np.ndarray,
 
 def compare_regions(log_z: float, masses: list[RegionMass], shares: np.ndarray, errors: np.ndarray) -> Missed:
     """Find the disjoint regions with far more mass than a run gives them, as shares (K,) of its own Z."""
-    held = np.exp(np.minimum([mass.lower - log_z for mass in masses], _LARGEST))
+    held = np.exp(np.minimum([mass.lower - log_z for mass in masses], _LIMITS.largest))
     spread = [mass.relative_se if mass.is_reliable else 0.0 for mass in masses]
     noise, lacks = np.hypot(held * spread, errors), held - shares
-    is_missed = (lacks > _SUSPECT * noise) & (held > _FACTOR * shares)
+    is_missed = (lacks > _LIMITS.suspect * noise) & (held > _LIMITS.factor * shares)
     which = np.flatnonzero(is_missed)
     total = float(lacks[which].sum())
-    is_certain = total > _CERTAIN * float(np.sqrt(np.sum(noise[which] ** 2)))
+    is_certain = total > _LIMITS.certain * float(np.sqrt(np.sum(noise[which] ** 2)))
     return Missed(which[np.argsort(-lacks[which])], float(np.log1p(total)), is_certain and which.size > 0)

@@ -29,29 +29,31 @@ from scipy.stats import norm
 
 from pymc_hais.core.weights import clean, log_mean_exp
 
-#: Slopes nearer to zero than this many standard errors are taken for noise.
-_RISING = 2.5
-#: Rounds before the last few are too short to be on the same curve.
-_RECENT = 3
-#: Standard errors by which one round may differ from the next, and a difference that rounding explains.
-_DISAGREEMENT = 4.0
-_ROUNDING = 1e-9
-#: Where the tail begins.
-_QUANTILE = 0.995
-#: Nats beyond a normal tail, or above what was there, below which nothing is seen; standard errors of the quantile.
-_LEAST_EXCESS = 1.0
-_SIGNIFICANT = 2.0
-#: Autocorrelation times that particles get for each nat beyond a normal tail, and in any case.  With a sixth of the
-#: first a chain with two scales came out low by more than its error said, with half of the second a funnel did.
-_TIMES_PER_NAT = 13.0
-_TIMES = 8.0
-#: Share of the error asked for (nats) that the mass of a tail may have without more temperatures for it.
-_SMALL_SHARE = 0.25
-#: What may be missing, as a multiple of the tail's mass, at most: in a tenth of the temperatures that the tail needs, a
-#: chain with two scales missed two to three times the mass, and weights showed a part of this.
-_MOST_MISSING = 2.0
-#: Standard errors by which a step comes out higher backwards.  The errors are wide: both sides have the same ancestors.
-_SIGNIFICANTLY_LATE = 3.0
+
+class _Limits(NamedTuple):
+    """When rounds disagree and when a tail is heavy, and what may then be missing."""
+
+    rising: float = 2.5  # standard errors: slopes nearer to zero are taken for noise
+    recent: int = 3  # rounds before the last few are too short to be on the same curve
+    disagreement: float = 4.0  # standard errors by which one round may differ from the next
+    rounding: float = 1e-9  # a difference of rounds that rounding explains
+    quantile: float = 0.995  # where the tail begins
+    least_excess: float = 1.0  # nats beyond a normal tail, or above what was there, below which nothing is seen
+    significant: float = 2.0  # standard errors of the quantile
+    #: autocorrelation times that particles get for each nat beyond a normal tail: with a sixth a chain with two scales
+    #: came out low by more than its error said
+    times_per_nat: float = 13.0
+    times: float = 8.0  # the same in any case: with half of them a funnel came out low
+    #: of the error asked for (nats), which the mass of a tail may have without more temperatures for it
+    small_share: float = 0.25
+    #: what may be missing, as a multiple of the tail's mass: in a tenth of the temperatures that the tail needs, a
+    #: chain with two scales missed two to three times the mass, and weights showed a part of this
+    most_missing: float = 2.0
+    #: standard errors by which a step comes out higher backwards; they are wide, as both sides have the same ancestors
+    significantly_late: float = 3.0
+
+
+_LIMITS = _Limits()
 
 
 class Round(NamedTuple):
@@ -70,7 +72,7 @@ def jump(rounds: Sequence[Round]) -> float:
     if not np.isfinite([before.log_z, last.log_z]).all():
         return 0.0
     moved, error = abs(last.log_z - before.log_z), float(np.hypot(last.se, before.se))
-    if moved <= _DISAGREEMENT * error + _ROUNDING * abs(last.log_z):
+    if moved <= _LIMITS.disagreement * error + _LIMITS.rounding * abs(last.log_z):
         return 0.0
     return moved / error if error else np.inf
 
@@ -83,7 +85,7 @@ def residual_lag(rounds: Sequence[Round], value: float) -> float:
     if not np.isfinite(rounds[-1].log_z):
         return 0.0
     alive = [one for one in rounds if np.isfinite(one.log_z)]
-    n_steps, log_z, se = np.array(alive[-_RECENT:], dtype=float).T
+    n_steps, log_z, se = np.array(alive[-_LIMITS.recent :], dtype=float).T
     if len(np.unique(n_steps)) < 2:
         return 0.0
     # Rounding bounds the errors from below where all particles weigh the same.
@@ -93,7 +95,7 @@ def residual_lag(rounds: Sequence[Round], value: float) -> float:
     precision = np.sum(weights * centred**2)
     mean = np.average(log_z, weights=weights)
     slope = np.sum(weights * centred * (log_z - mean)) / precision
-    if -slope * np.sqrt(precision) < _RISING:
+    if -slope * np.sqrt(precision) < _LIMITS.rising:
         return 0.0
     return max(0.0, float(mean - slope * np.average(slowness, weights=weights)) - value)
 
@@ -124,7 +126,7 @@ class Tail:
 
     def temperatures_for(self, error: float | None) -> int:
         """Return how many temperatures a round should have for an error of log Z (nats); None: for the smallest."""
-        is_small = error is not None and self.mass <= _SMALL_SHARE * error
+        is_small = error is not None and self.mass <= _LIMITS.small_share * error
         return max(self.least if is_small else self.length, self.late.length)
 
     def shortfall(self, n_steps: int) -> float:
@@ -134,7 +136,7 @@ class Tail:
         15 nats above the rest, 18 and 40 temperatures of 419 missed nearly all of it, 80 one time in six.
         """
         late = self.late.share * np.exp(-2.0 * n_steps / self.late.length) if self.late.share else 0.0
-        missing = min(_MOST_MISSING, max(1.0, self.length / n_steps), 2.0 * self.length / n_steps)
+        missing = min(_LIMITS.most_missing, max(1.0, self.length / n_steps), 2.0 * self.length / n_steps)
         return self.mass * missing + float(late)
 
 
@@ -157,14 +159,14 @@ def _measure(log_ratio: np.ndarray) -> tuple[float, float]:
         return 0.0, 0.0
     with np.errstate(over="ignore"):  # squares beyond floating point: of such a spread no tail is heavy
         sd = float(log_ratio.std())
-    reach = float(norm.ppf(_QUANTILE))
+    reach = float(norm.ppf(_LIMITS.quantile))
     end = float(log_ratio.mean()) + reach * sd
-    excess = max(float(np.quantile(log_ratio, _QUANTILE)) - end, 0.0)
+    excess = max(float(np.quantile(log_ratio, _LIMITS.quantile)) - end, 0.0)
     # Standard error of a normal sample's quantile.
-    chance = sd * np.sqrt(_QUANTILE * (1.0 - _QUANTILE) / log_ratio.size) / norm.pdf(reach)
-    if excess < max(_LEAST_EXCESS, _SIGNIFICANT * chance):
+    chance = sd * np.sqrt(_LIMITS.quantile * (1.0 - _LIMITS.quantile) / log_ratio.size) / norm.pdf(reach)
+    if excess < max(_LIMITS.least_excess, _LIMITS.significant * chance):
         return excess, 0.0
-    return excess, max(float(np.mean(log_ratio > end)) - (1.0 - _QUANTILE), 0.0)
+    return excess, max(float(np.mean(log_ratio > end)) - (1.0 - _LIMITS.quantile), 0.0)
 
 
 def measure_late(
@@ -184,10 +186,10 @@ def measure_late(
     backward, other = _log_mean(-step * after)
     gap = -backward - forward
     error = np.sqrt(variance + other + 1.0 / before.size)
-    if not np.isfinite(gap) or gap < _SIGNIFICANTLY_LATE * error:
+    if not np.isfinite(gap) or gap < _LIMITS.significantly_late * error:
         return NONE_LATE
-    nats = beta * (np.quantile(after, _QUANTILE) - np.quantile(resampled, _QUANTILE))
-    if nats < _LEAST_EXCESS:  # the lag of slow moves, which the barrier contains with their autocorrelation time
+    nats = beta * (np.quantile(after, _LIMITS.quantile) - np.quantile(resampled, _LIMITS.quantile))
+    if nats < _LIMITS.least_excess:  # the lag of slow moves, which the barrier contains with their autocorrelation time
         return NONE_LATE
     return Late(float(-np.expm1(-gap)), _length(nats, autocorrelation_time))
 
@@ -203,4 +205,4 @@ def _log_mean(log_weights: np.ndarray) -> tuple[float, float]:
 
 def _length(nats: float, autocorrelation_time: float) -> int:
     """Return the number of temperatures that particles need to arrive from so many nats below the target."""
-    return int(np.ceil(max(_TIMES, _TIMES_PER_NAT * nats) * autocorrelation_time))
+    return int(np.ceil(max(_LIMITS.times, _LIMITS.times_per_nat * nats) * autocorrelation_time))

@@ -4,20 +4,26 @@ A sum of heavy-tailed weights is too small most of the time and far too large no
 computed from the same weights: intervals then miss log Z upwards.  The tail itself says what is typically missing.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from arviz_stats.base import array_stats
 
 from pymc_hais.core.process import filtered_warnings
 
-#: Masses within a factor of two are no tail.
-_TAIL_FACTOR = np.log(2.0)
-#: With three finite moments the variance of the weights says what their sum's error is; with less than two it says too
-#: little.  Between the two shapes the tail is taken into account more and more.
-_THREE_MOMENTS, _TWO_MOMENTS = 1.0 / 3.0, 0.5
-#: A tail with k = 1 has no finite mean; larger fitted values of k are replaced by this one.
-_LARGEST_K = 0.9
-#: Mean mass of a part's draws, in units of the largest, below which hardly any of them counts.
-_NEXT_TO_NONE = 0.2
+
+class _Tail(NamedTuple):
+    """Which weights have a tail, and how heavy it may be."""
+
+    factor: float = np.log(2.0)  # of masses within which they are no tail, as a logarithm
+    three_moments: float = 1.0 / 3.0  # shape below which the variance of the weights says what their sum's error is
+    two_moments: float = 0.5  # shape above which it says too little; in between the tail counts more and more
+    largest_k: float = 0.9  # fitted shapes beyond are replaced by this one: k = 1 has no finite mean
+    #: mean mass of a part's draws, in units of the largest, below which hardly any of them counts
+    next_to_none: float = 0.2
+
+
+_TAIL = _Tail()
 
 
 def pareto_k(masses: np.ndarray) -> float:
@@ -28,10 +34,10 @@ def pareto_k(masses: np.ndarray) -> float:
     log_masses = np.sort(np.log(masses[masses > 0]))
     n_tail = int(min(0.2 * log_masses.size, 3.0 * np.sqrt(log_masses.size)))
     # Families of nearly the same size, often small whole numbers of particles, have no tail to fit.
-    if n_tail <= 5 or np.ptp(log_masses[-n_tail:]) < _TAIL_FACTOR:
+    if n_tail <= 5 or np.ptp(log_masses[-n_tail:]) < _TAIL.factor:
         return -np.inf
     # The fit takes clusters of equal sizes for a tail: blur them, by less than a tail would span.
-    log_masses = log_masses + 0.5 * _TAIL_FACTOR * np.random.default_rng(0).normal(size=log_masses.size)
+    log_masses = log_masses + 0.5 * _TAIL.factor * np.random.default_rng(0).normal(size=log_masses.size)
     with filtered_warnings("ignore"):
         # ArviZ expects log densities of what is left out, whose weights are their reciprocals.
         _, k = array_stats.psislw(-log_masses)
@@ -45,10 +51,10 @@ def unseen_share(masses: np.ndarray) -> float:
     largest, have on average 1 / (1 - k) times its mass.  A tail with three moments counts for nothing, one without a
     variance in full.  The family masses (C, P) of all populations are on one scale.
     """
-    k = min(pareto_k(masses), _LARGEST_K)
-    if k <= _THREE_MOMENTS:
+    k = min(pareto_k(masses), _TAIL.largest_k)
+    if k <= _TAIL.three_moments:
         return 0.0
-    heaviness = min(1.0, (k - _THREE_MOMENTS) / (_TWO_MOMENTS - _THREE_MOMENTS))
+    heaviness = min(1.0, (k - _TAIL.three_moments) / (_TAIL.two_moments - _TAIL.three_moments))
     return float(heaviness * masses.max() / masses.sum() / (1.0 - k))
 
 
@@ -63,4 +69,4 @@ def unseen_parts(masses: np.ndarray, parts: np.ndarray) -> float:
     if len(numbers) < 2:
         return 0.0
     counting = np.array([masses[parts == number].mean() for number in numbers]) / largest
-    return largest / float(masses.sum()) * int(np.sum(counting < _NEXT_TO_NONE))
+    return largest / float(masses.sum()) * int(np.sum(counting < _TAIL.next_to_none))

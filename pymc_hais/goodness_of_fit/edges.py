@@ -18,26 +18,26 @@ from scipy.special import expit
 from pymc_hais.goodness_of_fit.draws import Draws
 from pymc_hais.goodness_of_fit.limits import LIMITS
 
-#: Numbers (particles x dimensions) held at once, at most.
-_MANY_NUMBERS = 2**22
-#: Particles examined, at most.
-_MANY = 8192
-#: Particles in each half, at least: with fewer the statistic has no power.
-_FEW = 100
-#: Coordinates examined, at most: those of the smallest variables.
-_N_EXAMINED = 256
-#: Coordinates whose edges are tested, at most, and fields for each edge.
-_N_EDGES, _N_FIELDS = 64, 32
-#: Suspects that are judged, at most.
-_N_SUSPECTS = 3
-#: About how many particles are tested first, to decide whether more are worth their evaluations.
-_GLANCED = 250
-#: Quantiles of a coordinate: moves are counted beyond the first, and fields rise from the second to the third.
-_COUNTED, _FROM, _AT = 0.5, 0.75, 0.95
-#: How sharply fields rise.
-_RISE = 4.0
-#: Lengths of the moves, in distances between the second and the third quantile.
-_LENGTHS = (0.5, 1.0, 2.0, 4.0)
+
+class _Sizes(NamedTuple):
+    """How many particles, coordinates and fields are examined, and what the fields are."""
+
+    numbers: int = 2**22  # particles x dimensions held at once
+    particles: int = 8192  # examined, at most
+    few: int = 100  # particles in each half, at least: with fewer the statistic has no power
+    examined: int = 256  # coordinates examined, at most: those of the smallest variables
+    edges: int = 64  # coordinates whose edges are tested
+    fields: int = 32  # for each edge
+    suspects: int = 3  # that are judged
+    glanced: int = 250  # particles, about, that are tested first, to decide whether more are worth their evaluations
+    counted: float = 0.5  # quantile of a coordinate beyond which moves are counted
+    begin: float = 0.75  # quantile from which fields rise
+    end: float = 0.95  # quantile to which fields rise
+    rise: float = 4.0  # how sharply fields rise
+    lengths: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)  # of the moves, in distances between these two quantiles
+
+
+_SIZES = _Sizes()
 
 
 class Edge(NamedTuple):
@@ -86,18 +86,18 @@ def find_edge(draws: Draws) -> Edge | None:
     if draws.slopes is None or (cloud := _standardise(draws, draws.slopes)) is None:
         return None
     first, second = cloud.part(0, 2), cloud.part(1, 2)
-    if min(len(first.z), len(second.z)) < _FEW or not cloud.z.shape[1]:
+    if min(len(first.z), len(second.z)) < _SIZES.few or not cloud.z.shape[1]:
         return None
     with np.errstate(over="ignore", invalid="ignore"):  # the tails of a scale's children
-        n_judged = int(np.clip(draws.budget / (2 * len(_LENGTHS) * _GLANCED), 1, _N_SUSPECTS))
+        n_judged = int(np.clip(draws.budget / (2 * len(_SIZES.lengths) * _SIZES.glanced), 1, _SIZES.suspects))
         found = sorted(_suspects(first), key=lambda one: -one.statistic)[:n_judged]
         if not found:
             return None
-        n_looked = draws.budget / (2 * len(found) * len(_LENGTHS))
-        shares = {max(int(len(second.z) // size), 1) for size in (_GLANCED, max(_GLANCED, n_looked))}
+        n_looked = draws.budget / (2 * len(found) * len(_SIZES.lengths))
+        shares = {max(int(len(second.z) // size), 1) for size in (_SIZES.glanced, max(_SIZES.glanced, n_looked))}
         parts = [cloud.part(1, 2 * share) for share in sorted(shares, reverse=True)]
         # Few families, of many copies each, may leave such a part empty.
-        some = [one for one in parts if len(one.z) >= _FEW] or [second]
+        some = [one for one in parts if len(one.z) >= _SIZES.few] or [second]
         looks = [(one, draws.log_density(one.draws.positions)) for one in some]
         edges = [edge for suspect in found for edge in _judge(looks, suspect)]
     return max(edges, key=lambda edge: edge.gain, default=None)
@@ -107,7 +107,7 @@ def _standardise(draws: Draws, slopes: np.ndarray) -> _Cloud | None:
     kept = np.flatnonzero(np.isfinite(slopes).all(axis=1))
     if not len(kept):
         return None
-    n_kept = min(len(kept), _MANY, _MANY_NUMBERS // slopes.shape[1])
+    n_kept = min(len(kept), _SIZES.particles, _SIZES.numbers // slopes.shape[1])
     kept = kept[np.linspace(0, len(kept) - 1, n_kept).astype(int)]
     draws = draws.take(kept)
     low, centre, high = _quantiles(draws.positions, draws.weights, (0.25, 0.5, 0.75))
@@ -128,7 +128,7 @@ def _quantiles(x: np.ndarray, weights: np.ndarray, shares: tuple[float, ...]) ->
 def _examined(cloud: _Cloud) -> np.ndarray:
     """Choose coordinates of the smallest variables: scales and means of others are mostly numbers of their own."""
     _, which, sizes = np.unique(cloud.blocks, return_inverse=True, return_counts=True)
-    return np.sort(np.argsort(sizes[which], kind="stable")[:_N_EXAMINED])
+    return np.sort(np.argsort(sizes[which], kind="stable")[: _SIZES.examined])
 
 
 def _fields(cloud: _Cloud, examined: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -151,16 +151,16 @@ def _suspects(cloud: _Cloud) -> Iterator[_Suspect]:
     is_own = (stretched | shifted)[:, examined].T  # fields that move the coordinate itself
     for sign in (-1, 1):
         y = sign * cloud.z[:, examined]
-        start, low, high = _quantiles(y, cloud.draws.weights, (_COUNTED, _FROM, _AT))
+        start, low, high = _quantiles(y, cloud.draws.weights, (_SIZES.counted, _SIZES.begin, _SIZES.end))
         width = np.where(high > low, high - low, np.inf)
-        near = expit(_RISE * (y - low) / width)
-        outwards = near * sign * cloud.slope[:, examined] + _RISE * near * (1.0 - near) / width
+        near = expit(_SIZES.rise * (y - low) / width)
+        outwards = near * sign * cloud.slope[:, examined] + _SIZES.rise * near * (1.0 - near) / width
         weighted = cloud.draws.weights[:, None] * near
         size = np.sqrt(_product(weighted * near, fields**2))
         size = np.where(is_own | ~(size > 0.0), np.inf, size)
         related = np.abs(_product(weighted * outwards, fields)) / size
-        for i in np.argsort(-related.max(axis=1), kind="stable")[:_N_EDGES]:
-            chosen = np.argsort(-related[i], kind="stable")[: min(_N_FIELDS, len(y) // 50)]
+        for i in np.argsort(-related.max(axis=1), kind="stable")[: _SIZES.edges]:
+            chosen = np.argsort(-related[i], kind="stable")[: min(_SIZES.fields, len(y) // 50)]
             chosen = chosen[related[i, chosen] > 0.0]
             shares = np.zeros(fields.shape[1])
             shares[chosen], statistic = _fit(cloud, outwards[:, i], near[:, [i]] * fields[:, chosen])
@@ -190,7 +190,7 @@ def _judge(looks: list[tuple[_Cloud, np.ndarray]], suspect: _Suspect) -> Iterato
 
     ``looks`` are particles with their log densities (n,): a few, that may show that nothing is, and more.
     """
-    for length in _LENGTHS:
+    for length in _SIZES.lengths:
         for cloud, here in looks:
             found = cloud.draws.balance(lambda time: _moved(cloud, suspect, time), length * suspect.width, here)  # noqa: B023
             if not found.difference > found.error:

@@ -17,16 +17,21 @@ from scipy.special import erf, erfc
 from pymc_hais.goodness_of_fit.draws import Draws
 from pymc_hais.goodness_of_fit.limits import LIMITS
 
-#: Principal axes, the widest, that are tested.
-_N_AXES = 32
-#: Dimensions up to which the axes are those of all particles; beyond, of so many particles.
-_MANY_DIMS, _N_TAKEN = 256, 512
-#: Axes, and coordinates, that are tried where there are no gradients.
-_N_BLIND = 8
-#: Directions whose gradients are compared with their noise, the narrowest: far particles may be noise.
-_N_COMPARED = 16
-#: Directions that moves are proposed along.
-_N_SUSPECTS = 3
+
+class _Sizes(NamedTuple):
+    """How many directions are tried."""
+
+    axes: int = 32  # principal axes, the widest, that are tested
+    many_dims: int = 256  # dimensions up to which the axes are those of all particles
+    taken: int = 512  # particles that the axes are of beyond
+    blind: int = 8  # axes, and coordinates, that are tried where there are no gradients
+    #: directions whose gradients are compared with their noise, the narrowest: far particles may be noise
+    compared: int = 16
+    suspects: int = 3  # directions that moves are proposed along
+
+
+_SIZES = _Sizes()
+
 #: The factor by which moves spread the particles.
 _STRETCH = 1.5
 
@@ -68,10 +73,10 @@ def _standardise(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _axes(x: np.ndarray) -> np.ndarray:
     """Return the widest principal axes (K, D): narrow ones fit the noise of the particles, and look too narrow."""
-    is_small = x.shape[1] <= _MANY_DIMS
-    taken = x if is_small else x[np.unique(np.linspace(0, len(x) - 1, _N_TAKEN).astype(int))]
+    is_small = x.shape[1] <= _SIZES.many_dims
+    taken = x if is_small else x[np.unique(np.linspace(0, len(x) - 1, _SIZES.taken).astype(int))]
     values, vectors = np.linalg.eigh(taken.T @ taken if is_small else taken @ taken.T)
-    widest = np.flatnonzero(values > 1e-9 * max(values[-1], 0.0))[::-1][:_N_AXES]
+    widest = np.flatnonzero(values > 1e-9 * max(values[-1], 0.0))[::-1][: _SIZES.axes]
     return vectors[:, widest].T if is_small else (vectors[:, widest] / np.sqrt(values[widest])).T @ taken
 
 
@@ -84,18 +89,18 @@ def _suspects(draws: Draws, x: np.ndarray, scale: np.ndarray, axes: np.ndarray) 
     share = np.concatenate([share, -np.einsum("nd,nd->d", x, slope) / len(slope)])
     usable = np.concatenate([np.ones(len(axes), dtype=bool), scale > 0.0])
     low = np.flatnonzero(usable & (share < LIMITS.no_variance))
-    low = low[np.argsort(share[low], kind="stable")][:_N_COMPARED]
+    low = low[np.argsort(share[low], kind="stable")][: _SIZES.compared]
     directions = [axes[i] if i < len(axes) else np.eye(1, len(scale), i - len(axes))[0] for i in low]
     measured = [draws.mean(-(x @ one) * (slope @ one)) for one in directions]
     is_low = [mean + LIMITS.suspected * error < 1.0 for mean, error in measured]
-    return np.array(directions)[is_low][:_N_SUSPECTS]
+    return np.array(directions)[is_low][: _SIZES.suspects]
 
 
 def _blind(weights: np.ndarray, x: np.ndarray, axes: np.ndarray) -> np.ndarray:
     """Return the widest axes, and the coordinates that the weights widen most."""
     widened = weights @ x**2 - (weights @ x) ** 2
-    coordinates = np.argsort(-widened, kind="stable")[: min(_N_BLIND, int(np.sum(x.any(axis=0))))]
-    return np.concatenate([axes[:_N_BLIND], np.eye(x.shape[1])[coordinates]])
+    coordinates = np.argsort(-widened, kind="stable")[: min(_SIZES.blind, int(np.sum(x.any(axis=0))))]
+    return np.concatenate([axes[: _SIZES.blind], np.eye(x.shape[1])[coordinates]])
 
 
 def _judge(draws: Draws, along: np.ndarray, here: np.ndarray) -> Lag | None:

@@ -5,18 +5,23 @@ function of one coordinate.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
-#: Coordinates j whose function moves the others; beyond this many they are evenly spaced.
-_MAX_COLUMNS = 200
-#: Most coordinates of a variable that are tested again.
-_MAX_COORDINATES = 3
-#: Fewer usable draws than this cannot carry a test at such a level.
-_MIN_DRAWS = 100
-#: The density jumps at the edge of the draws if their outer 1% lies within this many interquartile ranges of it.
-_HARD_EDGE = 0.1
+
+class _Sizes(NamedTuple):
+    """What is screened, and of how many draws."""
+
+    columns: int = 200  # coordinates j whose function moves the others; beyond this many they are evenly spaced
+    coordinates: int = 3  # of a variable that are tested again, at most
+    draws: int = 100  # usable ones; fewer cannot carry a test at such a level
+    #: interquartile ranges within which the outer 1% of the draws lie where the density jumps at their edge
+    hard_edge: float = 0.1
+
+
+_SIZES = _Sizes()
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ def find_suspects(positions: np.ndarray, slopes: np.ndarray, blocks: np.ndarray,
     """
     free = np.flatnonzero(blocks >= 0)
     usable = np.isfinite(positions).all(axis=1) & np.isfinite(slopes[:, free]).all(axis=1)
-    if usable.sum() < _MIN_DRAWS or not free.size:
+    if usable.sum() < _SIZES.draws or not free.size:
         return []
     x, score = (np.asarray(array, float)[np.ix_(usable, free)] for array in (positions, slopes))
     low, centre, high = np.quantile(x, [0.25, 0.5, 0.75], axis=0)
@@ -53,11 +58,13 @@ def find_suspects(positions: np.ndarray, slopes: np.ndarray, blocks: np.ndarray,
     with np.errstate(over="ignore", invalid="ignore"):  # the tails of a scale's children
         largest, partners, n_tests = _largest(z, score[:, tested] * width, variables)
     # The identity does not show whether the density, too, ends where the draws do.
-    excess = np.where(_has_hard_edge(z), 1.0, largest / stats.norm.isf(level / (2 * n_tests)))
+    ends, outer = (np.quantile(z, [p, 1 - p], axis=0) for p in (0.0, 0.01))
+    has_hard_edge = (np.abs(outer - ends) < _SIZES.hard_edge).any(axis=0)
+    excess = np.where(has_hard_edge, 1.0, largest / stats.norm.isf(level / (2 * n_tests)))
     suspects = []
     for variable in np.unique(variables[excess >= 1])[::-1]:
         own = np.flatnonzero(variables == variable)
-        worst = own[np.argsort(-largest[own])][:_MAX_COORDINATES]
+        worst = own[np.argsort(-largest[own])][: _SIZES.coordinates]
         coordinates, moved_by = (tuple(int(free[tested[i]]) for i in indices) for indices in (worst, partners[worst]))
         suspects.append(Suspect(int(variable), coordinates, moved_by, float(excess[own].max())))
     return suspects
@@ -74,7 +81,7 @@ def _largest(z: np.ndarray, score: np.ndarray, variables: np.ndarray) -> tuple[n
         total = np.stack([field[:, variables == name].sum(axis=1) for name in names], axis=1)
         largest = np.maximum(largest, _statistic(total.mean(axis=0), (total**2).mean(axis=0), len(z))[block])
     n_tests = 4 * z.shape[1] + 2 * len(names)
-    columns = np.unique(np.linspace(0, z.shape[1] - 1, _MAX_COLUMNS).round().astype(int))
+    columns = np.unique(np.linspace(0, z.shape[1] - 1, _SIZES.columns).round().astype(int))
     odd, even = np.tanh(z[:, columns]), 1 / np.cosh(np.clip(z[:, columns], -300, 300))
     for field in basic:
         for h in (odd, even):
@@ -93,12 +100,6 @@ def _own(z: np.ndarray, score: np.ndarray) -> list[np.ndarray]:
     near, square = np.exp(-0.5 * z**2), z**2
     tail = 0.5 * np.log1p(square)
     return [z * near * score + (1 - square) * near, z * tail * score + tail + square / (1 + square)]
-
-
-def _has_hard_edge(z: np.ndarray) -> np.ndarray:
-    """Whether each coordinate's draws (P, K) end abruptly at their lower or upper end, (K,)."""
-    ends, outer = (np.quantile(z, [p, 1 - p], axis=0) for p in (0.0, 0.01))
-    return (np.abs(outer - ends) < _HARD_EDGE).any(axis=0)
 
 
 def _statistic(mean: np.ndarray, mean_square: np.ndarray, n: int) -> np.ndarray:

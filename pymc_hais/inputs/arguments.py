@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.messages import instead_of, quoted, shown
+from pymc_hais.density import Model
 from pymc_hais.density.compat import default_theme
 
 _SEEDS = int | np.integer
@@ -86,7 +87,7 @@ def check_choice(name: str, value: Any, known: Sequence[str]) -> tuple[str, ...]
     return tuple(one for one in known if one in value)
 
 
-def check_labelled(model: Any, idata_kwargs: Any) -> None:
+def check_labelled(model: Model, idata_kwargs: Any) -> None:
     """Refuse ``idata_kwargs`` that are no dictionary, and dims of variables that the model does not have."""
     if not isinstance(idata_kwargs, Mapping):
         raise ValueError(

@@ -7,7 +7,7 @@ import numpy as np
 from xarray import DataTree
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.density import Layout, build_layout, build_unconstrain, check_model, discrete_names, is_model
+from pymc_hais.density import Layout, Model, build_layout, build_unconstrain, check_model, discrete_names, is_model
 from pymc_hais.density.compat import find_observations
 from pymc_hais.problem.parameter_path import is_geometric
 
@@ -22,7 +22,7 @@ def is_result(thing: Any) -> bool:
     return isinstance(thing, DataTree)
 
 
-def read_positions(model: Any, idata: Any, argument: str = "idata", fewest: int = _FEWEST) -> np.ndarray:
+def read_positions(model: Model, idata: Any, argument: str = "idata", fewest: int = _FEWEST) -> np.ndarray:
     """Read the draws of a model's posterior as flat vectors (C, S, D); see :func:`read_draws`."""
     check_model(model, from_prior=False)
     draws = read_draws(model, idata, argument, fewest)
@@ -42,7 +42,7 @@ def read_positions(model: Any, idata: Any, argument: str = "idata", fewest: int 
     return flat.reshape(n_chains, n_draws, layout.n_dims)
 
 
-def read_draws(model: Any, idata: Any, argument: str, fewest: int) -> dict[str, np.ndarray]:
+def read_draws(model: Model, idata: Any, argument: str, fewest: int) -> dict[str, np.ndarray]:
     """Read the draws (C, S, ...) of a model's free variables from a result, which messages call ``argument``."""
     if not isinstance(idata, DataTree) or "posterior" not in idata.children:
         found = f" with groups: {', '.join(idata.children) or 'none'}" if isinstance(idata, DataTree) else ""
@@ -64,7 +64,7 @@ def read_draws(model: Any, idata: Any, argument: str, fewest: int) -> dict[str, 
     return draws
 
 
-def _check_variables(model: Any, group: Any, shapes: dict[str, tuple[int, ...]], argument: str) -> None:
+def _check_variables(model: Model, group: Any, shapes: dict[str, tuple[int, ...]], argument: str) -> None:
     names = [rv.name for rv in model.free_RVs]
     missing = [name for name in names if name not in group]
     if missing:
@@ -79,7 +79,7 @@ def _check_variables(model: Any, group: Any, shapes: dict[str, tuple[int, ...]],
             raise ValueError(f"`{argument}` is of another model: its `{name}` has shape {shape}, the model's {ours}.")
 
 
-def _check_data(model: Any, idata: DataTree, argument: str) -> None:
+def _check_data(model: Model, idata: DataTree, argument: str) -> None:
     if "observed_data" not in idata.children:
         return
     theirs = idata["observed_data"].to_dataset()
@@ -110,7 +110,7 @@ def check_takes_modes(reference: Any, path: Any) -> None:
         )
 
 
-def read_modes(model: Any, modes: Any) -> np.ndarray:
+def read_modes(model: Model, modes: Any) -> np.ndarray:
     """Return the flat vectors (n, D) of a point or a result, or of a list of these.
 
     A point has values of the free variables by name, in their own space or, under the names of the value variables, in
@@ -144,7 +144,7 @@ def read_modes(model: Any, modes: Any) -> np.ndarray:
     return flat
 
 
-def _of_point(model: Any, point: Mapping[str, Any], layout: Layout, shapes: Any, unconstrain: Any) -> np.ndarray:
+def _of_point(model: Model, point: Mapping[str, Any], layout: Layout, shapes: Any, unconstrain: Any) -> np.ndarray:
     known = {*model.named_vars, *layout.names}
     unknown = [name for name in point if name not in known]
     if unknown:
@@ -178,7 +178,7 @@ def _shaped(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     return array
 
 
-def _of_result(model: Any, idata: Any) -> np.ndarray:
+def _of_result(model: Model, idata: Any) -> np.ndarray:
     found = []
     if "modes" in idata.children:
         layout, group = build_layout(model), idata["modes"].to_dataset()

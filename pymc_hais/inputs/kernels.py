@@ -1,9 +1,10 @@
 """``kernel=`` and ``constraints=`` -> the kernels of continuous dimensions and of discrete ones."""
 
+from types import SimpleNamespace
 from typing import Any
 
 from pymc_hais.core.protocols import Kernel
-from pymc_hais.density import build_layout, discrete_names
+from pymc_hais.density import Model, build_layout, discrete_names
 from pymc_hais.kernels import Gibbs, Hamiltonian
 from pymc_hais.problem.constraints import build_constraints, with_walls
 
@@ -11,7 +12,7 @@ from pymc_hais.problem.constraints import build_constraints, with_walls
 _ESTIMATORS_OF_SITES = ("bidirectional",)
 
 
-def read_kernels(model: Any, asked: Any, estimators: tuple[str, ...]) -> tuple[Kernel, Gibbs | None]:
+def read_kernels(model: Model, asked: SimpleNamespace, estimators: tuple[str, ...]) -> tuple[Kernel, Gibbs | None]:
     """Return the kernel of the continuous dimensions, with the constraints, and that of discrete sites if given.
 
     Raises ValueError or NotImplementedError for what the model, or another method, does not take.
@@ -49,7 +50,7 @@ def _read_pair(given: Any) -> tuple[Kernel, Gibbs | None]:
     return (others or [Hamiltonian()])[0], next(iter(of_sites), None)
 
 
-def _check_sites(model: Any, kernel: Kernel, sites: Gibbs | None, estimators: tuple[str, ...]) -> None:
+def _check_sites(model: Model, kernel: Kernel, sites: Gibbs | None, estimators: tuple[str, ...]) -> None:
     """Refuse kernels and options that need discrete variables, or that need a model without them."""
     if sites is None and kernel.constraints is None and not estimators:
         return
@@ -70,7 +71,7 @@ def _check_sites(model: Any, kernel: Kernel, sites: Gibbs | None, estimators: tu
         )
 
 
-def _refuse_idle_kernel(model: Any, given: Any, sites: Gibbs | None) -> None:
+def _refuse_idle_kernel(model: Model, given: Any, sites: Gibbs | None) -> None:
     """Refuse a kernel of continuous variables for a model that has none."""
     kernels = list(given) if isinstance(given, tuple | list) else [] if given is None else [given]
     idle = [one for one in kernels if one is not sites]

@@ -10,6 +10,7 @@ import pymc
 from arviz_base import dict_to_dataset
 
 from pymc_hais.core.messages import quoted
+from pymc_hais.density import Model
 from pymc_hais.density.compat import coords_and_dims_for_inferencedata, find_constants, find_observations
 from pymc_hais.estimators import ObservedData, describe_data
 
@@ -28,7 +29,7 @@ class Output:
     var_names: Sequence[str] | None = None
 
 
-def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -> None:
+def check_labels(model: Model, values: Mapping[str, np.ndarray], output: Output) -> None:
     """Label one draw (1, 1, ...), so that coords and dims that do not fit are known before any long work."""
     labels = labels_of(model, output, values)
     own = coords_and_dims_for_inferencedata(model)[1]
@@ -46,7 +47,7 @@ def check_labels(model: Any, values: Mapping[str, np.ndarray], output: Output) -
 
 
 def labels_of(
-    model: Any, output: Output | None = None, values: Mapping[str, np.ndarray] | None = None
+    model: Model, output: Output | None = None, values: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, Any]:
     """Return the coords and dims of a model, and those that the user adds.
 
@@ -82,6 +83,6 @@ def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: np.ma.filled(value, np.nan) if np.ma.isMA(value) else value for name, value in values.items()}
 
 
-def observed_data_of(model: Any) -> ObservedData:
+def observed_data_of(model: Model) -> ObservedData:
     """Describe the observed data of a model as those of its result are described."""
     return describe_data(_filled(find_observations(model)))

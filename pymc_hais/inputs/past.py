@@ -8,7 +8,7 @@ import numpy as np
 from xarray import DataTree
 
 from pymc_hais.core.records import AnnealingRun, Ladder
-from pymc_hais.density import build_layout, identify_as_written
+from pymc_hais.density import Model, build_layout, identify_as_written
 from pymc_hais.engines import BACKENDS
 from pymc_hais.estimators import LogZEstimate, Round, measure_symptoms
 from pymc_hais.inputs.estimates import COUNTS, EVIDENCE, log_marginal_likelihood
@@ -63,7 +63,7 @@ def read_backend(idata: Any) -> str | None:
     return backend if backend in BACKENDS else None
 
 
-def check_model_of(origin: Origin, model: Any) -> None:
+def check_model_of(origin: Origin, model: Model) -> None:
     """Refuse a model that is not the result's, or has other data."""
     if difference := origin.layout.difference(build_layout(model)):
         raise ValueError(f"The model is another one than that of `idata`: {difference}. Pass the model of the result.")
@@ -120,8 +120,7 @@ def _read_run(idata: DataTree, estimate: LogZEstimate) -> AnnealingRun:
         log_z=log_z,
         log_weights=log_weights,
         ancestors=ancestors.values,
-        # Older results had none.
-        parts=group.get("ancestor_part", 0 * ancestors).transpose("chain", "particle").values,
+        parts=group["ancestor_part"].transpose("chain", "particle").values,
         state=NO_STATE,
         acceptance_rate=np.tile(temperature["acceptance_rate"].mean(axis=1, keepdims=True), log_weights.shape[1]),
         n_divergent=np.full(log_weights.shape, counts["divergent_share"] * n_steps),

@@ -12,7 +12,7 @@ from pymc_hais.core.process import check_memory
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.records import Schedule
 from pymc_hais.core.schedules import FIXED
-from pymc_hais.density import build_layout
+from pymc_hais.density import Model, build_layout
 from pymc_hais.engines import resolve_backend
 from pymc_hais.inputs.arguments import (
     check_choice,
@@ -80,7 +80,7 @@ def _of_content(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"plan": Path(given["plan"])} if isinstance(given.get("plan"), str) else given
 
 
-def read(function: str, model: Any, given: Mapping[str, Any], plan: Plan | None = None, **others: Any) -> Request:
+def read(function: str, model: Model, given: Mapping[str, Any], plan: Plan | None = None, **others: Any) -> Request:
     """Check the arguments of a public function, before any work.
 
     Parameters
@@ -132,7 +132,7 @@ def read(function: str, model: Any, given: Mapping[str, Any], plan: Plan | None 
     return Request(model=model, sampling=sampling, start=start, compute=compute, output=output)
 
 
-def _check_limits(asked: Any, others: Mapping[str, Any]) -> None:
+def _check_limits(asked: SimpleNamespace, others: Mapping[str, Any]) -> None:
     """Refuse a limit of time beside a checkpoint."""
     of_log_z = others.get("sample_kwargs") or {}
     if asked.checkpoint is not None and (asked.max_seconds is not None or of_log_z.get("max_seconds") is not None):
@@ -143,7 +143,7 @@ def _check_limits(asked: Any, others: Mapping[str, Any]) -> None:
         )
 
 
-def _check_numbers(asked: Any) -> None:
+def _check_numbers(asked: SimpleNamespace) -> None:
     if not (isinstance(asked.max_seconds, float) and asked.max_seconds == np.inf):  # which is no limit
         check_positive("max_seconds", asked.max_seconds, "seconds", "no limit")
     for name, least, is_optional in (
@@ -159,7 +159,7 @@ def _check_numbers(asked: Any) -> None:
     check_positive("target_se", asked.target_se, "nats", "one round")
 
 
-def _read_sampling(model: Any, asked: Any, estimators: tuple[str, ...], kernel: Kernel) -> Sampling:
+def _read_sampling(model: Model, asked: SimpleNamespace, estimators: tuple[str, ...], kernel: Kernel) -> Sampling:
     draws, chains, target_se, longest = asked.draws, asked.chains, asked.target_se, int(asked.max_temperatures)
     if draws * chains > _MANY:
         check_memory(int(draws), int(chains), build_layout(model).n_dims)
@@ -178,7 +178,7 @@ def _read_sampling(model: Any, asked: Any, estimators: tuple[str, ...], kernel: 
     )
 
 
-def _build_recipe(kernel: Kernel, asked: Any) -> tuple[Recipe, int | None]:
+def _build_recipe(kernel: Kernel, asked: SimpleNamespace) -> tuple[Recipe, int | None]:
     """Return the user's choices that the plan keeps, and the length of the first round if it is given."""
     schedule, n_temperatures = asked.schedule, asked.n_temperatures
     length = None if n_temperatures is None else max(int(n_temperatures), 1)
@@ -206,7 +206,7 @@ def _build_recipe(kernel: Kernel, asked: Any) -> tuple[Recipe, int | None]:
     return recipe, length
 
 
-def _build_output(model: Any, idata_kwargs: dict[str, Any], var_names: Sequence[str] | None) -> Output:
+def _build_output(model: Model, idata_kwargs: dict[str, Any], var_names: Sequence[str] | None) -> Output:
     if idata_kwargs != {}:
         check_labelled(model, idata_kwargs)
     known = [one.name for one in fields(Output) if one.name != "var_names"]

@@ -1,6 +1,5 @@
 """Results and plans on disk, opened and read."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from pymc_hais.run.plan import Plan, decode_plan
 PLAN = "plan"
 #: Its variable.
 RECORD = "record"
-#: Its attribute in older results.
-_FACTS = "facts"
 #: The file of a result in the folder of a checkpoint.
 RESULT = "result.nc"
 #: How files of :func:`save_plan`, which are zip files, and of results, which are HDF5, begin.
@@ -56,20 +53,15 @@ def arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray], 
             + (", or the path of its file or of one of pymc_hais.save_plan" if argument == "plan" else "")
             + f"; got {type(idata).__name__}."
         )
-    if PLAN not in idata.children:
+    group = idata.children[PLAN].to_dataset() if PLAN in idata.children else {}
+    if RECORD not in group:
         groups = ", ".join(idata.children) or "none"
         raise ValueError(
-            f"`{argument}` has no group `{PLAN}` (its groups: {groups}): it is not a result of sample_hais, an "
-            "earlier version made it, its model has no free variables, or its path moves a parameter or starts from "
-            "another model. Run sample_hais anew."
+            f"`{argument}` has no group `{PLAN}` that can be read (its groups: {groups}): it is not a result of "
+            "sample_hais, an earlier version made it, its model has no free variables, or its path moves a parameter "
+            "or starts from another model. Run sample_hais anew."
         )
-    group = idata.children[PLAN].to_dataset()
-    if RECORD in group:
-        return decode(np.asarray(group[RECORD].values, np.uint8).tobytes())
-    # Older results have a variable for each array, and one attribute for all facts or for each of them.
-    facts = {name: json.loads(value) for name, value in group.attrs.items()}
-    facts = facts.get(_FACTS, facts)
-    return {str(name): np.asarray(array.values) for name, array in group.data_vars.items()}, facts
+    return decode(np.asarray(group[RECORD].values, np.uint8).tobytes())
 
 
 def open_result(source: Any) -> Any:

@@ -1,9 +1,10 @@
 """``reference=``, ``modes=``, ``path=`` and ``plan=`` -> where a run starts, and what a plan brings along."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
-from pymc_hais.density import is_model
+from pymc_hais.density import Model, is_model
 from pymc_hais.inputs.draws import check_takes_modes, is_result, read_modes, read_positions
 from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.planning.starts import GivenDraws, StartOptions
@@ -17,7 +18,7 @@ from pymc_hais.tuning import CONSTANT_SPEED
 _OWN = {"n_temperatures": "number of temperatures", "modes": "reference", "schedule": "schedule"}
 
 
-def read_start(model: Any, asked: Any, estimators: tuple[str, ...], plan: Plan | None) -> StartOptions:
+def read_start(model: Model, asked: SimpleNamespace, estimators: tuple[str, ...], plan: Plan | None) -> StartOptions:
     """Read the draws and points that a user has given for a start, as flat vectors.
 
     Raises ValueError for what does not go together, or is not of the model.
@@ -38,7 +39,9 @@ def read_start(model: Any, asked: Any, estimators: tuple[str, ...], plan: Plan |
     return StartOptions(reference, path, points, plan)
 
 
-def follow(plan: Plan, asked: Any, sampling: Sampling, compiler: Compiler, source: str) -> tuple[Sampling, Compiler]:
+def follow(
+    plan: Plan, asked: SimpleNamespace, sampling: Sampling, compiler: Compiler, source: str
+) -> tuple[Sampling, Compiler]:
     """Take kernel and schedule from a plan; refuse arguments that contradict it.
 
     Messages call the origin of the plan ``source``.
@@ -64,7 +67,7 @@ def follow(plan: Plan, asked: Any, sampling: Sampling, compiler: Compiler, sourc
     return replace(sampling, recipe=recipe), compiler
 
 
-def _refuse_others(plan: Plan, asked: Any, source: str) -> None:
+def _refuse_others(plan: Plan, asked: SimpleNamespace, source: str) -> None:
     for name, default in (("n_temperatures", None), ("modes", None), ("schedule", CONSTANT_SPEED)):
         value = getattr(asked, name)
         if value is not default and not (isinstance(value, str) and value == default):

@@ -159,7 +159,7 @@ class BlockFactor(WrittenOut):
         first = [pt.zeros(shape, dtype=own.dtype) for shape in ((size, size), (size, m))]
         return recur(_eliminate, [own, beside, columns], [None, None, first[1], first[0]])
 
-    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
         """Go up."""
         factor, coupling, solved, inverse = outputs
         given = gradients_of(output_gradients, 3)
@@ -190,7 +190,7 @@ class BlockBack(WrittenOut):
         (way,) = recur(_substitute_back, [inverse, after, right], [zero], go_backwards=True)
         return [way[::-1]]
 
-    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
         """Go down."""
         (_, coupling, inverse, _), (way,) = inputs, outputs
         zero = pt.zeros(way.type.shape[1], dtype=way.dtype)

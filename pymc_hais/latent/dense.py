@@ -45,7 +45,7 @@ class DenseWays(WrittenOut):
         step = inverse @ gradient
         return [pt.diagonal(factor), (z + step) @ inverse, inverse, step]
 
-    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
         """Differentiate the diagonal and the way: no density looks at the rest."""
         (*_, z), (root, _, inverse, step) = inputs, outputs
         of_root, of_way = gradients_of(output_gradients, 2)

@@ -113,7 +113,7 @@ class Ways(WrittenOut):
         (way,) = recur(_substitute, [root, coupling, z + step], [zero], go_backwards=True)
         return [root, way[::-1], coupling, step]
 
-    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
         """Solve from the first row to the last for the gradient of the way, and then back."""
         (diagonal, _, _, z), (root, way, coupling, step) = inputs, outputs
         of_root, of_way = gradients_of(output_gradients, 2)

@@ -14,7 +14,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_hais.density import find_model
-from pymc_hais.density.compat import default_theme, seeds_per_chain
+from pymc_hais.density.compat import RandomState, default_theme, seeds_per_chain
 from pymc_hais.engines import keep_threads, resolve_backend
 from pymc_hais.inputs.arguments import check_integer, check_positive, check_seed
 from pymc_hais.learning.family import Family, build_family, first_values, with_own
@@ -62,8 +62,8 @@ class Fitted(NamedTuple):
 
 def read_request(
     model: pm.Model, data: Mapping[str, Any], parameters: Sequence[str] | Mapping[str, Any], method: Method, *,
-    optimizer: Any, n_steps: int | None, batch_size: int | None, random_seed: Any,
-    callbacks: Callback | Iterable[Callback], progressbar: Any, backend: str | None, tolerance: float,
+    optimizer: Any, n_steps: int | None, batch_size: int | None, random_seed: RandomState,
+    callbacks: Callback | Iterable[Callback], progressbar: bool | str, backend: str | None, tolerance: float,
     max_seconds: float | None, held_out: Mapping[str, Any] | None,
 ) -> FitRequest:  # fmt: skip
     """Check the arguments of :func:`pymc_hais.fit`, one by one and together.

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_hais.core.annealing import anneal, move
 from pymc_hais.core.seeds import Branch, Stream
 from pymc_hais.core.weights import systematic
-from pymc_hais.density import custom_names, discrete_names, has_normal_fields, is_model, periodic_names
+from pymc_hais.density import Model, custom_names, discrete_names, has_normal_fields, is_model, periodic_names
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.planning.follow import compile_known
 from pymc_hais.planning.mass import find_mass, fit_prior
@@ -31,15 +31,20 @@ from pymc_hais.run.plan import Plan
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Recipe, build_ladder, suggest_length
 
-#: Degrees of freedom, at most, of the start around prior draws that do not follow their density.
-_WIDE = 5.0
-#: Temperatures on the way to the reference model, as a multiple of those that its log Z would need, and at least.
-_SLOWER, _SHORTEST = 4, 512
-#: Moves at beta = 1 that make a population's draws nearly independent.
-_FINAL_MOVES = 100
+
+class _Ratio(NamedTuple):
+    """How a reference model is annealed, and how wide the start is where the prior cannot be drawn."""
+
+    wide: float = 5.0  # degrees of freedom, at most, of the start around prior draws that do not follow their density
+    slower: int = 4  # temperatures on the way to the reference model, as a multiple of those that its log Z would need
+    shortest: int = 512  # and at least
+    final_moves: int = 100  # at beta = 1, which make a population's draws nearly independent
 
 
-def compile_start(model: Any, start: StartOptions, runner: Runner) -> Search:
+_RATIO = _Ratio()
+
+
+def compile_start(model: Model, start: StartOptions, runner: Runner) -> Search:
     """Compile a model for the start that the user has asked for."""
     reference = start.reference
     if start.plan is not None:
@@ -60,7 +65,7 @@ def compile_start(model: Any, start: StartOptions, runner: Runner) -> Search:
 
 
 def compile_first(
-    model: Any,
+    model: Model,
     reference: Any,
     runner: Runner,
     rows: Mapping[str, np.ndarray] | None = None,
@@ -93,11 +98,11 @@ def compile_first(
             raise
         names = error.names
     fit = None if walls else fit_prior(prior_alone(model), runner.seeds)
-    wide = fit and StudentT(min(_WIDE, getattr(fit, "df", np.inf)), fit.loc, fit.scale)
+    wide = fit and StudentT(min(_RATIO.wide, getattr(fit, "df", np.inf)), fit.loc, fit.scale)
     return Search(build(wide or heavy_reference(walls)), reference, runner, undrawn=names)
 
 
-def build_ratio_problem(model: Any, problem: Problem, plan: Plan, runner: Runner) -> Problem:
+def build_ratio_problem(model: Model, problem: Problem, plan: Plan, runner: Runner) -> Problem:
     """Compile the path to a model from a reference model, given the problem of the reference model and its plan.
 
     The draws of the reference model are those of annealed populations: right as their number grows, and each chain has
@@ -105,7 +110,7 @@ def build_ratio_problem(model: Any, problem: Problem, plan: Plan, runner: Runner
     """
     pilot = plan.pilot
     assert pilot is not None  # its options leave something to tune
-    n_steps = max(_SHORTEST, _SLOWER * suggest_length(pilot, None, runner.sampling.max_temperatures))
+    n_steps = max(_RATIO.shortest, _RATIO.slower * suggest_length(pilot, None, runner.sampling.max_temperatures))
     # Of the user's recipe resampling alone: the kernel is the one that the pilot has tuned.
     recipe = Recipe(resample_below=runner.sampling.recipe.resample_below)
     ladder = build_ladder(pilot, n_steps, recipe, problem.engine.kernel)
@@ -118,10 +123,10 @@ def build_ratio_problem(model: Any, problem: Problem, plan: Plan, runner: Runner
         run = anneal(problem.engine, ladder, particles, runner.progress.phase("Reference"))
         chosen = systematic(run.log_weights[0], stream.rng.random())
         state = problem.engine.take(run.state, chosen[None])
-        state = move(problem.engine, ladder, state, particles.inputs, particles.keys, _FINAL_MOVES, n_steps)
+        state = move(problem.engine, ladder, state, particles.inputs, particles.keys, _RATIO.final_moves, n_steps)
         x = problem.to_model(np.asarray(state.position, np.float64)[0])
         return Draws.independent(x)._replace(families=run.ancestors[0][chosen])
 
-    n_evaluations = 1 + (n_steps + _FINAL_MOVES) * problem.engine.kernel.n_gradients
+    n_evaluations = 1 + (n_steps + _RATIO.final_moves) * problem.engine.kernel.n_gradients
     reference = AnnealedModel(problem.model, layout, draw, n_evaluations)
     return with_reference(model, layout, reference, runner.compiler, runner.seeds)

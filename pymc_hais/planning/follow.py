@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.core.seeds import Purpose
-from pymc_hais.density import ModelIdentity, build_layout, identify_as_written
+from pymc_hais.density import Model, ModelIdentity, build_layout, identify_as_written
 from pymc_hais.planning.enumeration import enumerate_states
 from pymc_hais.planning.learning import Trial
 from pymc_hais.planning.mass import find_mass
@@ -20,7 +20,7 @@ from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import FINAL_MOVES
 
 
-def compile_known(plan: Plan, model: Any, reference: Any, runner: Runner) -> Search:
+def compile_known(plan: Plan, model: Model, reference: Any, runner: Runner) -> Search:
     """Compile a model for the start of a plan; the mass of its prior is measured before, unless the prior is the same.
 
     The model has the free variables of the plan's model; its data may be others.  ``reference`` is as the user gave it,
@@ -55,7 +55,7 @@ def compile_known(plan: Plan, model: Any, reference: Any, runner: Runner) -> Sea
     return Search(problem, reference, runner, known=plan, mass=mass)
 
 
-def _mass(start: Start, model: Any, runner: Runner) -> PriorMass | None:
+def _mass(start: Start, model: Model, runner: Runner) -> PriorMass | None:
     """Return the mass of the prior, measured again unless the prior is the same."""
     if start.mass is not None and _is_known(start.mass.identity, identify_as_written(prior_alone(model))):
         return start.mass

@@ -10,7 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from pymc_hais.core.seeds import Branch, Purpose, Seeds
-from pymc_hais.density import discrete_names, identify_as_written, improper_priors, known_log_mass, unnormalised_priors
+from pymc_hais.density import (
+    Model,
+    discrete_names,
+    identify_as_written,
+    improper_priors,
+    known_log_mass,
+    unnormalised_priors,
+)
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.planning.fits import fit_to
@@ -43,7 +50,7 @@ def measure_mass(search: Search) -> Search:
     return replace(search, mass=mass)
 
 
-def find_mass(model: Any, runner: Runner) -> PriorMass | None:
+def find_mass(model: Model, runner: Runner) -> PriorMass | None:
     """Measure the mass of a prior that may not integrate to one; None for other priors."""
     if improper_priors(model) or not unnormalised_priors(model):
         return None
@@ -64,7 +71,7 @@ def measure_for_fit(search: Search) -> Search:
     return search
 
 
-def measure_prior_mass(model: Any, runner: Runner) -> PriorMass:
+def measure_prior_mass(model: Model, runner: Runner) -> PriorMass:
     """Anneal to the prior's own density, from a fit to prior draws, or from heavy tails where there are none.
 
     Where the mass is known, nothing is measured.

@@ -18,12 +18,19 @@ from pymc_hais.runner.runner import Runner
 
 #: Distances at which a density is evaluated: a power law holds there, and numbers are far from overflow.
 _RADII = np.logspace(6.0, 10.0, 5)
-#: Rays in random directions, each with its opposite, and along axes at most.
-_RANDOM, _AXES = 16, 100
-#: Degrees of freedom, at least, and the share of its own below which a reference is made anew.
-_LEAST_DF, _CLEARLY = 0.1, 0.95
-#: Tells these random numbers from other checks'.
-_NUMBER = 7
+
+
+class _Rays(NamedTuple):
+    """Along which rays a density is followed, and when a tail counts as heavier."""
+
+    random: int = 16  # rays in random directions, each with its opposite
+    axes: int = 100  # rays along axes, at most
+    least_df: float = 0.1  # degrees of freedom, at least
+    clearly: float = 0.95  # share of its own degrees of freedom below which a reference is made anew
+    number: int = 7  # tells these random numbers from those of other checks
+
+
+_RAYS = _Rays()
 
 
 class Rays(NamedTuple):
@@ -63,15 +70,15 @@ def widened(problem: Problem, runner: Runner) -> StudentT | None:
     own = student_t_of(problem)
     if own is None:
         return None
-    df = max(_LEAST_DF, measure_rays(problem, runner).tail)
-    return StudentT(df, own.loc, own.scale) if df < _CLEARLY * own.df else None
+    df = max(_RAYS.least_df, measure_rays(problem, runner).tail)
+    return StudentT(df, own.loc, own.scale) if df < _RAYS.clearly * own.df else None
 
 
 def measure_rays(problem: Problem, runner: Runner) -> Rays:
     """Measure the tail exponents of a problem's density along rays in the particles' coordinates."""
-    n_dims, rng = problem.layout.n_dims, np.random.default_rng(runner.seeds.sequence(Purpose.CHECK, _NUMBER))
-    axes = rng.permutation(n_dims)[:_AXES]
-    random = rng.normal(size=(_RANDOM, n_dims))
+    n_dims, rng = problem.layout.n_dims, np.random.default_rng(runner.seeds.sequence(Purpose.CHECK, _RAYS.number))
+    axes = rng.permutation(n_dims)[: _RAYS.axes]
+    random = rng.normal(size=(_RAYS.random, n_dims))
     directions = np.concatenate([np.eye(n_dims)[axes], random / np.linalg.norm(random, axis=1, keepdims=True)])
     z = np.multiply.outer(np.concatenate([directions, -directions]), _RADII).transpose(0, 2, 1)
     joint = Joint(problem, runner.paying(DIAGNOSIS))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.density import improper_priors, refuse_periodic
+from pymc_hais.density import Model, improper_priors, refuse_periodic
 from pymc_hais.density.sites.variables import refuse_endless
 from pymc_hais.kernels import LinearConstraints
 from pymc_hais.planning.learning import NoStartError, Trial, learn
@@ -50,7 +50,7 @@ def is_auto(reference: Any) -> bool:
     return isinstance(reference, str) and reference == "auto"
 
 
-def first_reference(reference: Any, model: Any, constraints: LinearConstraints | None = None) -> Any:
+def first_reference(reference: Any, model: Model, constraints: LinearConstraints | None = None) -> Any:
     """Return where the first pilot starts if a fit follows, which the fit is mixed with; else the reference as given.
 
     Raises ValueError for a fit, a periodic variable, or a discrete one with too many values.  For "auto", if a prior is

@@ -6,13 +6,14 @@ the second refuses a reference: a right one with probability 1e-6 at most, whate
 gradient to be screened by: those that PyMC does not draw itself are all suspected.
 """
 
-from typing import Any, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from scipy.stats import norm
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.records import ParticleState
+from pymc_hais.density import Model
 from pymc_hais.density.compat import release_with_lkj
 from pymc_hais.density.evaluation import evaluate_terms
 from pymc_hais.density.layout import Layout
@@ -27,32 +28,35 @@ from pymc_hais.references.base import BoundReference, Evaluate, UnusablePriorErr
 from pymc_hais.references.bound import Independent, Prior
 from pymc_hais.references.box import Box
 from pymc_hais.references.density import Density, build_reference_density
-from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.gaussian import Gaussian, StudentT
 from pymc_hais.references.mixture import Mixed
 from pymc_hais.references.model import AnnealedModel
-from pymc_hais.references.student_t import StudentT
 from pymc_hais.references.variables import Product, draws_itself
 
-#: Draws of the screening, evaluated as many at a time as the checks before, so that nothing compiles twice.
-_SCREENED, _CHUNK = 4000, 500
-#: Draws of the exact test and of its repetition where it leaves a doubt; fewer where they are costly.
-_TESTED, _FEWEST = (4000, 16_000), 500
-#: Elements of an array of draws, at most.
-_ELEMENTS = 4_000_000
-#: Coordinates that are tested of a variable without known structure.
-_UNKNOWN = 3
-#: Variance of a count from which on its law is normal enough.
-_LEAST_VARIANCE = 10.0
-#: So many equal draws are no coincidence, except outside this distance from the origin.
-_TIES = 5
-_INNER = 30.0
-#: Share of draws of density zero that rounding does not explain, and how many of them are examined.
-_IMPOSSIBLE, _EXAMINED = 0.01, 20
+
+class _Sizes(NamedTuple):
+    """How many draws are screened and tested, and when they are refused without a test."""
+
+    screened: int = 4000  # draws of the screening
+    chunk: int = 500  # evaluated at a time, as many as the checks before, so that nothing compiles twice
+    tested: tuple[int, int] = (4000, 16_000)  # draws of the exact test, and of its repetition where it leaves a doubt
+    fewest: int = 500  # the same where they are costly
+    elements: int = 4_000_000  # of an array of draws, at most
+    unknown: int = 3  # coordinates that are tested of a variable without known structure
+    least_variance: float = 10.0  # of a count from which on its law is normal enough
+    ties: int = 5  # so many equal draws are no coincidence
+    inner: float = 30.0  # except outside this distance from the origin
+    impossible: float = 0.01  # share of draws of density zero that rounding does not explain
+    examined: int = 20  # how many of them are examined
+
+
+_SIZES = _Sizes()
+
 _CUSTOM = "For a pm.CustomDist, make `random` draw from the density that `logp` computes (or pass `dist=` alone)"
 
 
 def check_draws(
-    model: Any,
+    model: Model,
     layout: Layout,
     reference: BoundReference,
     seeds: np.random.SeedSequence,
@@ -81,7 +85,7 @@ def _is_known(reference: BoundReference) -> bool:
 
 
 def find_mismatches(
-    model: Any,
+    model: Model,
     layout: Layout,
     reference: BoundReference,
     seeds: np.random.SeedSequence,
@@ -93,14 +97,14 @@ def find_mismatches(
     """
     screening, testing = seeds.spawn(2)
     positions, clipped, *_ = reference.draw(_n_screened(layout, reference), screening)
-    refuse_point_masses(layout, positions[:_CHUNK][~clipped[:_CHUNK]], reference)
+    refuse_point_masses(layout, positions[: _SIZES.chunk][~clipped[: _SIZES.chunk]], reference)
     density = None
     if evaluate is None:
         density = build_reference_density(model, layout, reference, positions[:5], with_gradients=True)
         screened, log_density = positions, density.values(positions)
         gradient = None if density.gradients is None else density.gradients(positions)
     else:
-        states = [evaluate(positions[i : i + _CHUNK]) for i in range(0, len(positions), _CHUNK)]
+        states = [evaluate(positions[i : i + _SIZES.chunk]) for i in range(0, len(positions), _SIZES.chunk)]
         # The identity holds in any coordinates.
         parts = ("position", "log_reference", "grad_reference")
         screened, log_density, gradient = (np.concatenate([getattr(one, part) for one in states]) for part in parts)
@@ -121,13 +125,13 @@ def find_mismatches(
 
 def _n_screened(layout: Layout, reference: BoundReference) -> int:
     if not layout.n_continuous:  # nothing to screen but draws of density zero
-        return _CHUNK
+        return _SIZES.chunk
     is_drawn_singly = isinstance(reference, Prior | Product) and reference.sampler.batch_size == 1
-    most = _SCREENED // 2 if is_drawn_singly else _SCREENED
-    return _CHUNK * int(np.clip(_ELEMENTS // (layout.n_dims * _CHUNK), 1, most // _CHUNK))
+    most = _SIZES.screened // 2 if is_drawn_singly else _SIZES.screened
+    return _SIZES.chunk * int(np.clip(_SIZES.elements // (layout.n_dims * _SIZES.chunk), 1, most // _SIZES.chunk))
 
 
-def _sites(model: Any, layout: Layout, reference: BoundReference) -> list[Suspect]:
+def _sites(model: Model, layout: Layout, reference: BoundReference) -> list[Suspect]:
     """Suspect every discrete variable whose draws are not PyMC's own."""
     own = reference.model if isinstance(reference, Product) else model if reference.is_prior else None
     names = [site.name for site in reversed(layout.sites) if site.stop > site.start]
@@ -136,7 +140,7 @@ def _sites(model: Any, layout: Layout, reference: BoundReference) -> list[Suspec
 
 
 def _suspect(layout: Layout, variable: int) -> Suspect:
-    chosen = np.linspace(layout.offsets[variable], layout.offsets[variable + 1] - 1, _UNKNOWN)
+    chosen = np.linspace(layout.offsets[variable], layout.offsets[variable + 1] - 1, _SIZES.unknown)
     coordinates = tuple(int(dim) for dim in np.unique(chosen.round().astype(int)))
     return Suspect(variable, coordinates, coordinates[1:] + coordinates[:1], 1.0, coordinates[0] >= layout.n_continuous)
 
@@ -150,12 +154,12 @@ def _confirm(
     seeds: np.random.SeedSequence,
 ) -> list[str]:
     """Test suspects until one is surely wrong; return its name, and those of others as suspicious."""
-    level = LIMITS.false_alarm / (len(suspects) * len(_TESTED))
+    level = LIMITS.false_alarm / (len(suspects) * len(_SIZES.tested))
     drawing, *walking = seeds.spawn(1 + len(suspects))
-    drawings = drawing.spawn(len(_TESTED))
+    drawings = drawing.spawn(len(_SIZES.tested))
     # What is repeated for every position costs a call, and is linear algebra as a rule.
     elements = layout.n_dims + density.n_loops * (50 + layout.n_dims**2 // 5)
-    sizes = [max(_FEWEST, min(n, _ELEMENTS // elements)) for n in _TESTED]
+    sizes = [max(_SIZES.fewest, min(n, _SIZES.elements // elements)) for n in _SIZES.tested]
 
     def is_wrong(suspect: Suspect, rng: np.random.Generator) -> bool:
         dims = np.arange(layout.offsets[suspect.variable], layout.offsets[suspect.variable + 1])
@@ -184,7 +188,7 @@ def check_odds(problem: Problem, state: ParticleState) -> None:
         variance = np.sum(p * (1.0 - p), axis=0)
         excess = np.abs(np.sum(state.position[:, own] - p, axis=0))
         limit = norm.isf(LIMITS.false_alarm / (2 * problem.layout.n_sites)) * np.sqrt(variance)
-        if np.any((variance > _LEAST_VARIANCE) & (excess > limit)):
+        if np.any((variance > _SIZES.least_variance) & (excess > limit)):
             refuse_mismatch(problem.model, [problem.layout.owner_of(block.start)], problem.reference)
 
 
@@ -193,8 +197,8 @@ def refuse_point_masses(layout: Layout, positions: np.ndarray, reference: BoundR
     for i, column in enumerate(np.asarray(positions, float)[:, : layout.n_continuous].T):
         values, counts = np.unique(column, return_counts=True)
         # Near one, a transformed probability has few floating-point values left: ties mean nothing there.
-        inner = np.ones(len(values), bool) if layout.is_identity(i) else np.abs(values) < _INNER
-        if counts[inner].max(initial=0) >= _TIES:
+        inner = np.ones(len(values), bool) if layout.is_identity(i) else np.abs(values) < _SIZES.inner
+        if counts[inner].max(initial=0) >= _SIZES.ties:
             repeated = values[inner][counts[inner].argmax()]
             draws = "Prior draws" if reference.is_prior else "Draws of the reference"
             raise ValueError(
@@ -205,14 +209,14 @@ def refuse_point_masses(layout: Layout, positions: np.ndarray, reference: BoundR
 
 
 def refuse_impossible(
-    model: Any, layout: Layout, positions: np.ndarray, log_density: np.ndarray, reference: BoundReference
+    model: Model, layout: Layout, positions: np.ndarray, log_density: np.ndarray, reference: BoundReference
 ) -> None:
     """Refuse a reference with draws (P, D), in the range of floating point, where its own log density (P,) is -inf."""
     impossible = np.isneginf(log_density)
-    if not len(positions) or impossible.mean() <= _IMPOSSIBLE:
+    if not len(positions) or impossible.mean() <= _SIZES.impossible:
         return
     own = reference.model if isinstance(reference, Product) else model if reference.is_prior else None
-    terms = {} if own is None else evaluate_terms(own, layout, positions[impossible][:_EXAMINED], own.free_RVs)
+    terms = {} if own is None else evaluate_terms(own, layout, positions[impossible][: _SIZES.examined], own.free_RVs)
     names = [name for name, values in terms.items() if np.isneginf(values).any()]
     named = quoted(names)
     raise ValueError(
@@ -222,7 +226,7 @@ def refuse_impossible(
     )
 
 
-def refuse_mismatch(model: Any, names: list[str], reference: BoundReference) -> NoReturn:
+def refuse_mismatch(model: Model, names: list[str], reference: BoundReference) -> NoReturn:
     """Refuse a reference in which :func:`pymc_hais.problem.audit.find_mismatches` found variables.
 
     Raises UnusablePriorError for the prior, and ValueError for another reference.

@@ -9,6 +9,7 @@ import numpy as np
 from pymc_hais.core.seeds import Purpose, Seeds
 from pymc_hais.density import (
     Layout,
+    Model,
     ModelIdentity,
     WrittenLogp,
     build_chart,
@@ -42,7 +43,7 @@ _CHEAP = 0.5
 
 
 def build_problem(
-    model: Any,
+    model: Model,
     reference: Any,
     compiler: Compiler,
     seeds: Seeds,
@@ -84,7 +85,7 @@ def build_problem(
 
 
 def bind_reference(
-    model: Any, reference: Any, seeds: Seeds, log_mass: float = 0.0, containers: Sequence[str] = ()
+    model: Model, reference: Any, seeds: Seeds, log_mass: float = 0.0, containers: Sequence[str] = ()
 ) -> tuple[Layout, BoundReference]:
     """Refuse a model that cannot be annealed from a reference; lay it out, and bind the reference to it."""
     check_model(model, uses_prior(reference))
@@ -98,7 +99,7 @@ def bind_reference(
 
 
 def with_reference(
-    model: Any,
+    model: Model,
     layout: Layout,
     reference: BoundReference,
     compiler: Compiler,
@@ -153,7 +154,7 @@ def with_reference(
     return replace(problem, undecided=undecided, identity=identity and identity.with_density(model, logp))
 
 
-def _check_site_draws(model: Any, layout: Layout, reference: BoundReference, seeds: Seeds) -> None:
+def _check_site_draws(model: Model, layout: Layout, reference: BoundReference, seeds: Seeds) -> None:
     """Refuse a reference with draws that are no values of discrete variables, and warn of indices beyond a table."""
     if not layout.n_sites:
         return
@@ -172,7 +173,7 @@ def _check_site_draws(model: Any, layout: Layout, reference: BoundReference, see
 
 
 def with_data(
-    problem: Problem, model: Any, values: Mapping[str, np.ndarray], written: WrittenLogp, seeds: Seeds
+    problem: Problem, model: Model, values: Mapping[str, np.ndarray], written: WrittenLogp, seeds: Seeds
 ) -> Problem:
     """Return the problem with other data in containers that may vary; refuse data that annealing cannot handle.
 

@@ -1,19 +1,18 @@
 """Whether a reference is positive wherever the model's density is: otherwise log Z is too low without any sign."""
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
-from pymc_hais.density import improper_priors
+from pymc_hais.density import Model, improper_priors
 from pymc_hais.density.layout import Layout
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references.base import BoundReference
 from pymc_hais.references.bound import Independent, Prior
-from pymc_hais.references.gaussian import Gaussian
+from pymc_hais.references.gaussian import Gaussian, StudentT
 from pymc_hais.references.mixture import Mixed
 from pymc_hais.references.prior import build_prior
-from pymc_hais.references.student_t import StudentT
 
 #: Steps outward are Cauchy distributed, of up to this many interquartile ranges: further out densities overflow.
 _FARTHEST = 30.0
@@ -57,7 +56,7 @@ def _covers_all(reference: BoundReference) -> bool:
 
 
 def _probes(
-    model: Any, layout: Layout, positions: np.ndarray, seeds: np.random.SeedSequence
+    model: Model, layout: Layout, positions: np.ndarray, seeds: np.random.SeedSequence
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield positions (P, D) around draws and at prior draws, and which coordinate (P,) was moved, or -1."""
     moving, drawing = seeds.spawn(2)
@@ -89,7 +88,7 @@ def _around(
     yield mirrored, chosen
 
 
-def _prior_draws(model: Any, layout: Layout, n: int, seeds: np.random.SeedSequence) -> np.ndarray | None:
+def _prior_draws(model: Model, layout: Layout, n: int, seeds: np.random.SeedSequence) -> np.ndarray | None:
     if improper_priors(model):
         return None
     try:

@@ -5,7 +5,7 @@ import weakref
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
-from pymc_hais.density import ModelIdentity
+from pymc_hais.density import Model, ModelIdentity
 from pymc_hais.engines import renew
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import Gaussian, StudentT
@@ -39,7 +39,7 @@ _changing = threading.Lock()
 
 
 def find_problem(
-    model: Any, identity: ModelIdentity, reference: Any, compiler: Compiler, takes_fit: bool
+    model: Model, identity: ModelIdentity, reference: Any, compiler: Compiler, takes_fit: bool
 ) -> Problem | None:
     """Find the problem that an earlier call compiled for the model as it is now, and checked."""
     recipe = _recipe(reference, compiler, takes_fit)

@@ -9,7 +9,7 @@ import numpy as np
 from pymc_hais.core.messages import shown
 from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Purpose, Seeds
-from pymc_hais.density import Layout, build_parameter_density, check_state, discrete_names, improper_priors
+from pymc_hais.density import Layout, Model, build_parameter_density, check_state, discrete_names, improper_priors
 from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.density.layout import on_position
 from pymc_hais.problem.building import CHECK_DRAWS, bind_reference
@@ -21,7 +21,7 @@ _COMPARED = 20
 _TOLERANCE = 1e-5
 
 
-def build_parameter_problem(model: Any, path: Any, reference: Any, compiler: Compiler, seeds: Seeds) -> Problem:
+def build_parameter_problem(model: Model, path: Any, reference: Any, compiler: Compiler, seeds: Seeds) -> Problem:
     """Compile a path that interpolates data containers of the model.
 
     The path is a dictionary of ``pm.Data`` containers, each with its values at beta = 0 and at beta = 1; the reference
@@ -50,14 +50,14 @@ def is_geometric(path: Any) -> bool:
     return isinstance(path, str) and path == "geometric"
 
 
-def _reference_at_start(reference: Any, model: Any) -> Any:
+def _reference_at_start(reference: Any, model: Model) -> Any:
     """Read "auto" as the standard normal for an unnormalised model, and as the prior for another."""
     if not isinstance(reference, str) or reference != "auto":
         return reference
     return "gaussian" if improper_priors(model) else "prior"
 
 
-def _check_path(model: Any, path: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _check_path(model: Model, path: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     known = [variable.name for variable in model.data_vars]
     if not isinstance(path, Mapping) or not path or not set(path) <= set(known):
         raise ValueError(
@@ -79,7 +79,7 @@ def _check_path(model: Any, path: Any) -> dict[str, tuple[np.ndarray, np.ndarray
     return endpoints
 
 
-def _log_z_start(model: Any, layout: Layout, reference: BoundReference, state: ParticleState) -> float:
+def _log_z_start(model: Model, layout: Layout, reference: BoundReference, state: ParticleState) -> float:
     """Return log Z at beta = 0: how far the model lies above the normalised reference, the same everywhere."""
     own, (log_prior,) = on_position(model, layout, [model.varlogp])
     log_reference = compile_interpreted([own], [reference.logp(own, log_prior)])

@@ -16,6 +16,7 @@ from pymc_hais.density import (
     DensityGraph,
     Layout,
     Meetings,
+    Model,
     ModelIdentity,
     Preparation,
     Sites,
@@ -145,7 +146,7 @@ class Problem:
         assert self.fitted is not None
         return self.with_fit(self.fitted, sites)
 
-    def with_data(self, model: Any, values: Mapping[str, np.ndarray]) -> Self:
+    def with_data(self, model: Model, values: Mapping[str, np.ndarray]) -> Self:
         """Take a model with other data of the same shapes in the containers that may vary, without compiling again."""
         assert self.preparation is not None  # compiled for it
         sites = self.sites.arrays if self.sites else ()

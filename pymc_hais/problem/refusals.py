@@ -1,7 +1,7 @@
 """Errors for a density without a finite integral, and for a target too far from its reference."""
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -12,14 +12,21 @@ from pymc_hais.density.layout import Layout
 from pymc_hais.problem.problem import Problem
 from pymc_hais.tuning import EndlessPilotError
 
-#: How far a density is followed along a direction: of a variable itself, and of one that has been transformed.
-_FAR, _FAR_TRANSFORMED = (1e4, 1e6, 1e8), (30.0, 100.0, 300.0)
-#: Directions that are followed, at most, and draws from which.
-_FOLLOWED, _FOLLOWED_FROM = 20, 3
-#: Standard deviations of a reference that the particles of a pilot do not come away from it, as a rule.
-_AWAY = 10.0
-#: Nats by which a density may fall there and still have no integral.
-_FALL = 0.1
+
+class _Limits(NamedTuple):
+    """How far a density is followed, and when it counts as unbounded or too far away."""
+
+    far: tuple[float, ...] = (1e4, 1e6, 1e8)  # steps along a direction of a variable itself
+    far_transformed: tuple[float, ...] = (30.0, 100.0, 300.0)  # the same of a variable that has been transformed
+    followed: int = 20  # directions that are followed, at most
+    followed_from: int = 3  # draws from which
+    #: standard deviations of a reference that the particles of a pilot do not come away from it, as a rule
+    away: float = 10.0
+    fall: float = 0.1  # nats by which a density may fall there and still have no integral
+
+
+_LIMITS = _Limits()
+
 _SIGN = (
     "A pm.Potential is added to the log density, so that it is minus the energy: see whether its sign is right, as in "
     "pm.Potential(name, -energy)."
@@ -39,16 +46,16 @@ def refuse_unbounded(
     if not own:
         return
     finite = np.isfinite(state.log_reference + state.log_ratio)
-    starts = np.asarray(positions, float)[finite][:_FOLLOWED_FROM]
-    for direction in _directions(layout, own, positions, state, finite)[:_FOLLOWED]:
+    starts = np.asarray(positions, float)[finite][: _LIMITS.followed_from]
+    for direction in _directions(layout, own, positions, state, finite)[: _LIMITS.followed]:
         along = np.flatnonzero(direction)
-        steps = _FAR if all(layout.is_identity(int(i)) for i in along) else _FAR_TRANSFORMED
+        steps = _LIMITS.far if all(layout.is_identity(int(i)) for i in along) else _LIMITS.far_transformed
         values = np.array([[written(start + step * direction) for step in (0.0, *steps)] for start in starts])
-        if np.isfinite(values).all() and (np.diff(values, axis=1)[:, 1:] >= -_FALL).all():
+        if np.isfinite(values).all() and (np.diff(values, axis=1)[:, 1:] >= -_LIMITS.fall).all():
             names = list(dict.fromkeys(layout.owner_of(int(i)) for i in along))
             what = quoted(names) if len(names) == 1 else f"a direction of {quoted(names, ' and ')}"
             # Of a transformed variable the slope of the transform rises, too.
-            rises = steps is _FAR and (np.diff(values, axis=1)[:, 1:] > _FALL).all()
+            rises = steps is _LIMITS.far and (np.diff(values, axis=1)[:, 1:] > _LIMITS.fall).all()
             if rises and model.potentials:
                 raise ValueError(
                     f"The log density grows without bound along {what}, so that its integral is infinite and there is "
@@ -97,9 +104,9 @@ def refuse_distance(problem: Problem, error: EndlessPilotError) -> NoReturn:
     name, distance = layout.owner_of(farthest), float(error.distances[farthest])
     modes = "" if layout.n_sites or not is_prior else ", or pass a point of the target as `modes`"
     where, advice = "", f"Rescale the model, or pass a `reference` that is wider or nearer{modes}."
-    if distance > _AWAY:
+    if distance > _LIMITS.away:
         where = f": by then `{name}` was {distance:,.0f} standard deviations of {label} away from it"
-    if distance > _AWAY and is_prior:
+    if distance > _LIMITS.away and is_prior:
         advice = f"Standardise the data, give `{name}` a wider prior or one that is nearer{modes}."
     sign = f" {_SIGN}" if problem.model.potentials else ""
     raise RuntimeError(f"{error}{where}. The target is too far from {label}. {advice}{sign}") from None

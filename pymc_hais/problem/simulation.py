@@ -1,18 +1,16 @@
 """Data sets drawn from a model, with the values that they were drawn from."""
 
-from typing import Any
-
 import numpy as np
 from pytensor.graph.replace import clone_replace
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.density import Layout, build_outputs
+from pymc_hais.density import Layout, Model, build_outputs
 from pymc_hais.density.compat import find_rng_nodes, reseed_rngs
 from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.references.prior import PriorSampler
 
 
-def check_generative(model: Any) -> None:
+def check_generative(model: Model) -> None:
     """Refuse a model from which no data can be drawn: without any, with a potential, or with missing values."""
     if not model.observed_RVs:
         raise ValueError("The model has no observed variable: there are no data to simulate.")
@@ -28,7 +26,7 @@ def check_generative(model: Any) -> None:
 
 
 def simulate(
-    model: Any, layout: Layout, sampler: PriorSampler, n: int, seed: int
+    model: Model, layout: Layout, sampler: PriorSampler, n: int, seed: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Draw n sets of parameters from the prior, and data from each: flat vectors (n, D), and observed variables.
 

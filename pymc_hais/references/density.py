@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.exceptions import AxisError
@@ -35,7 +36,7 @@ class Density:
 
 
 def build_reference_density(
-    model: Any, layout: Layout, reference: BoundReference, sample: np.ndarray, with_gradients: bool = False
+    model: pm.Model, layout: Layout, reference: BoundReference, sample: np.ndarray, with_gradients: bool = False
 ) -> Density:
     """Compile a reference's log density.
 

@@ -17,8 +17,7 @@ import pytensor.tensor as pt
 
 from pymc_hais.kernels.defended import Defended
 from pymc_hais.references.base import BoundReference, Direct, Draws
-from pymc_hais.references.gaussian import Gaussian, Gaussians
-from pymc_hais.references.student_t import StudentT
+from pymc_hais.references.gaussian import Gaussian, Gaussians, StudentT
 
 #: Draws by which a share of them may miss a whole number for rounding.
 _ROUNDING = 1e-9

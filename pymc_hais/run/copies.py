@@ -9,6 +9,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,10 +18,16 @@ from pymc_hais.density import Layout
 from pymc_hais.problem.problem import Problem
 from pymc_hais.runner.runner import Runner
 
-#: Draws at which the density is compared, and trades that are tested, at most: two chunks of evaluations.
-_N_DRAWS, _MOST_TRADES = 3, 160
-#: Up to so many variables with the same number of labels all subsets are tested; else all together and each alone.
-_FEW_VARIABLES = 4
+
+class _Sizes(NamedTuple):
+    """How many trades are tested, and how."""
+
+    draws: int = 3  # at which the density is compared
+    trades: int = 160  # that are tested, at most: two chunks of evaluations
+    few: int = 4  # variables with the same number of labels of which all subsets are tested; else all and each alone
+
+
+_SIZES = _Sizes()
 
 
 class Labels:
@@ -28,7 +35,7 @@ class Labels:
 
     def __init__(self, problem: Problem, runner: Runner, stage: str = "labels") -> None:
         self._layout = problem.layout
-        guesses = np.array(list(itertools.islice(_guess(self._layout), _MOST_TRADES)))
+        guesses = np.array(list(itertools.islice(_guess(self._layout), _SIZES.trades)))
         self._trades = guesses[self._keep_density(guesses, problem, runner, stage)] if len(guesses) else guesses
 
     @property
@@ -55,11 +62,11 @@ class Labels:
 
     def _keep_density(self, trades: np.ndarray, problem: Problem, runner: Runner, stage: str) -> np.ndarray:
         """Whether each of the trades (n,) leaves the density at draws of the reference unchanged."""
-        drawn = problem.reference.draw(8 * _N_DRAWS, runner.seeds.sequence(Purpose.MODES, 11))
+        drawn = problem.reference.draw(8 * _SIZES.draws, runner.seeds.sequence(Purpose.MODES, 11))
         x = drawn.positions[~drawn.clipped]
         values = problem.log_density(x) if len(x) else np.empty(0)
         runner.pay(stage, len(x))
-        chosen = np.flatnonzero(np.isfinite(values))[:_N_DRAWS]
+        chosen = np.flatnonzero(np.isfinite(values))[: _SIZES.draws]
         if not len(chosen):
             return np.zeros(len(trades), bool)
         traded = self._traded(x[chosen], trades)
@@ -107,7 +114,7 @@ def _labelled(layout: Layout, identity: np.ndarray) -> dict[tuple[bool, int], li
 
 def _subsets(labelled: list[np.ndarray]) -> Iterator[tuple[np.ndarray, ...]]:
     n = len(labelled)
-    sizes = range(n, 0, -1) if n <= _FEW_VARIABLES else (n, 1)
+    sizes = range(n, 0, -1) if n <= _SIZES.few else (n, 1)
     return itertools.chain.from_iterable(itertools.combinations(labelled, size) for size in sizes)
 
 

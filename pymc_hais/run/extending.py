@@ -4,7 +4,7 @@ import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,17 @@ from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
 
-#: Times that a target is aimed at, how many times as many chains an attempt may make them, and the share of the error
-#: that is aimed for.
-_ATTEMPTS, _GROWTH, _ROOM = 6, 8.0, 0.95
+
+class _Target(NamedTuple):
+    """How a target of the error is reached."""
+
+    attempts: int = 6  # times that it is aimed at
+    growth: float = 8.0  # how many times as many chains an attempt may make them
+    room: float = 0.95  # share of the error that is aimed for
+
+
+_TARGET = _Target()
+
 #: The state of particles whose weights alone are kept.
 NO_STATE = ParticleState(*(None,) * len(ParticleState._fields))
 
@@ -48,14 +56,14 @@ def reach_target(before: Evidence, target: float, runner: Runner) -> Evidence:
     target, more chains of the same plan are of no use.
     """
     parts, failed = [before.run], ""
-    for _ in range(_ATTEMPTS):
+    for _ in range(_TARGET.attempts):
         run = AnnealingRun.join(parts)
         estimate = _row(before, run)[0].estimate
         n_chains = len(run.log_z)
         needed = _needed(estimate, before.mass, n_chains, target)
         if estimate.se <= target or not np.isfinite(needed):
             break
-        missing = max(1, int(np.ceil(min(needed, n_chains * _GROWTH) - n_chains)))
+        missing = max(1, int(np.ceil(min(needed, n_chains * _TARGET.growth) - n_chains)))
         _refuse_too_many(needed, before, target)
         _log.info(
             f"log Z = {estimate:.3f}, above target_se = {target:g}. Next are {missing:,} more chains; about "
@@ -98,7 +106,7 @@ def _refuse_too_many(needed: float, before: Evidence, target: float) -> None:
 def _needed(estimate: LogZEstimate, mass: PriorMass | None, n_chains: int, target: float) -> float:
     """Return the total number of chains that should bring the error below a target; infinite if no number would."""
     of_mass = mass.estimate.mc_se**2 if mass else 0.0
-    allowed = max(_ROOM * (target - estimate.shortfall), 0.0) ** 2 - of_mass
+    allowed = max(_TARGET.room * (target - estimate.shortfall), 0.0) ** 2 - of_mass
     own = estimate.mc_se**2 - of_mass
     return n_chains * own / allowed if np.isfinite(own) and allowed > 0.0 else np.inf
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from pymc_hais.core.records import AnnealingRun, Ladder, Schedule
-from pymc_hais.density import Layout, ModelIdentity, Sites, SiteVariable
+from pymc_hais.density import Layout, Model, ModelIdentity, Sites, SiteVariable
 from pymc_hais.estimators import NO_TAIL, Finding, Late, LogZEstimate, Tail
 from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.problem.problem import Compiler, Problem
@@ -194,22 +194,12 @@ def decode_plan(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> P
     Raises ValueError for another version of the format.
     """
     parts = dict(facts)
-    if (version := parts.pop("version")) not in (_VERSION, _VERSION - 1):
+    if (version := parts.pop("version")) != _VERSION:
         raise ValueError(
             f"The plan has format {version}, and this version of pymc_hais reads {_VERSION}: run sample_hais anew."
         )
-    if version < _VERSION:
-        _move_to_origin(parts)
     plan: Plan = _CODEC.decode(arrays, {"record": [Plan.__name__, parts]})
     return plan
-
-
-def _move_to_origin(parts: dict[str, Any]) -> None:
-    """Arrange the facts of a plan of format 4 as they are today.  The next release drops this."""
-    origin = dict(parts["origin"]["record"][1])
-    parts |= {name: origin.pop(name) for name in ("tail", "seconds_per_gradient", "n_confirming") if name in origin}
-    origin |= {name: parts.pop(name) for name in ("ladder", "promise")}
-    parts["origin"] = {"record": [Origin.__name__, origin]}
 
 
 def _kernels_of(problem: Problem, compiler: Compiler) -> tuple[Any, Any]:
@@ -251,7 +241,7 @@ def spec_of(reference: BoundReference) -> Any:
     return inner if type(inner) in (*_PLAIN, Gaussians) else Own(type(inner).__name__, reference.label)
 
 
-def spec_for(spec: Any, model: Any, layout: Layout) -> Any:
+def spec_for(spec: Any, model: Model, layout: Layout) -> Any:
     """Give tables of margins the variables of a model; other references stay as they are."""
     if not isinstance(spec, Tables):
         return spec

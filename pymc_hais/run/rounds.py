@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,14 +33,18 @@ from pymc_hais.tuning import PILOT_PARTICLES, Stopwatch, next_length, refine
 
 _log = logging.getLogger("pymc.hais")
 
-#: What a thread more gains: those of one core share it.
-_GAIN = 0.75
-#: Fewer lines of descent per chain than this count as a collapse.
-_COLLAPSED = 1.5
-#: A plan is refuted if a round needs so many times the temperatures of the first one.
-_REFUTED = 8
-#: Temperatures of a next round from which on another start is tried, where no pilot has told its price.
-_UNPRICED = 256
+
+class _Limits(NamedTuple):
+    """When rounds refute a start, and what threads gain."""
+
+    gain: float = 0.75  # of a thread more: those of one core share it
+    collapsed: float = 1.5  # lines of descent per chain below which it has collapsed
+    refuted: int = 8  # times the temperatures of the first round that a round needs where its plan is refuted
+    #: temperatures of a next round from which on another start is tried, where no pilot has told its price
+    unpriced: int = 256
+
+
+_LIMITS = _Limits()
 
 
 def seconds_per_move(problem: Problem, plan: Plan, runner: Runner) -> float:
@@ -49,7 +53,7 @@ def seconds_per_move(problem: Problem, plan: Plan, runner: Runner) -> float:
     n_threads = 1 if engine.name == "python" else runner.compiler.cores or os.cpu_count() or 1
     n_threads = min(n_threads, -(-runner.sampling.chains * runner.sampling.draws // PILOT_PARTICLES))
     a_move = engine.kernel.n_gradients + engine.path.n_evaluations
-    return plan.seconds_per_gradient * a_move / max(1.0, _GAIN * n_threads)
+    return plan.seconds_per_gradient * a_move / max(1.0, _LIMITS.gain * n_threads)
 
 
 def forecast(problem: Problem, plan: Plan, runner: Runner) -> float | None:
@@ -125,11 +129,11 @@ def _is_refuted(plan: Plan, row: RowEvidence, first: int, n_steps: int) -> bool:
     They do if their weights are not sound, or if many times the temperatures are needed that the plan began with.  A
     round that is shorter than the tail of the log ratio needs shows that it is too short, not that the start is wrong.
     """
-    if plan.fallback is None or (row.is_sound and n_steps < _REFUTED * first):
+    if plan.fallback is None or (row.is_sound and n_steps < _LIMITS.refuted * first):
         return False
     if plan.tail is not None and plan.tail.mass and row.rounds[-1].n_steps < plan.tail.length:
         return False
-    return n_steps >= (_UNPRICED if plan.fallback.length is None else plan.fallback.length)
+    return n_steps >= (_LIMITS.unpriced if plan.fallback.length is None else plan.fallback.length)
 
 
 def _stopped_by(runner: Runner) -> str:
@@ -223,7 +227,7 @@ def conclude(
     """
     estimate = complete(combine(estimates, costs), rounds, plan.tail_of(problem, run), plan.start.mass)
     symptoms = measure_symptoms(run)
-    if symptoms.n_families < _COLLAPSED * len(run.log_z) or not plan.is_tuned:
+    if symptoms.n_families < _LIMITS.collapsed * len(run.log_z) or not plan.is_tuned:
         # One line of descent a chain tells nothing of the others, and nothing is tuned beyond where a pilot ended:
         # what particles give that did not follow is a lower bound.
         estimate = with_shortfall(estimate, np.inf)

@@ -17,7 +17,7 @@ import numpy as np
 
 from pymc_hais.core.files import digest, read_record, write_bytes, write_record
 from pymc_hais.core.records import AnnealingRun, ParticleState
-from pymc_hais.density import ModelIdentity, Walk, identify_as_written, is_model
+from pymc_hais.density import Model, ModelIdentity, Walk, identify_as_written, is_model
 from pymc_hais.engines.transport import installed
 from pymc_hais.estimators import Late
 from pymc_hais.runner.codec import Codec
@@ -36,7 +36,9 @@ _RESULTS = Codec(AnnealingRun, Late, ParticleState, Pilot)
 _ABANDONED = 60.0
 
 
-def take_identity(function: str, model: Any, entropy: tuple[int, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def take_identity(
+    function: str, model: Model, entropy: tuple[int, ...], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the identity of a call: its function, and everything that changes the result.
 
     Raises ValueError if the model or an argument has content that cannot be described, naming it.
@@ -137,7 +139,7 @@ class Checkpoint:
         return self.path / f"{name}.npz"
 
 
-def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> Checkpoint:
+def open_checkpoint(path: str | os.PathLike[str], identity: Mapping[str, Any], is_seeded: bool) -> Checkpoint:
     """Begin a checkpoint, or go on with one of the same call; its seed is taken where the user gave none.
 
     Raises ValueError if the checkpoint is of another call, with what differs; if the path is none, or holds something
@@ -165,7 +167,7 @@ def open_checkpoint(path: Any, identity: Mapping[str, Any], is_seeded: bool) -> 
     return Checkpoint(folder, own)
 
 
-def open_folder(path: Any) -> Path:
+def open_folder(path: str | os.PathLike[str]) -> Path:
     """Return a folder with a checkpoint or with nothing in it; it is made where it is missing."""
     if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
         raise ValueError(f"`checkpoint` must be the path of a folder; got {path!r}.")

@@ -22,7 +22,7 @@ _log = logging.getLogger("pymc.hais")
 POLL, _PATIENCE = 0.2, 30.0
 
 
-def check_executor(executor: Any) -> None:
+def check_executor(executor: Executor | None) -> None:
     """Refuse anything that cannot take jobs, before any work.
 
     Raises ValueError, naming what was given and what to pass instead.  Raises RuntimeError if a worker has other
@@ -41,7 +41,7 @@ def check_executor(executor: Any) -> None:
     _greet(executor)
 
 
-def renew(executor: Any) -> ProcessPoolExecutor | None:
+def renew(executor: Executor | None) -> ProcessPoolExecutor | None:
     """Return a new executor for one that the death of a worker has broken; None if it cannot be renewed."""
     if type(executor) is not ProcessPoolExecutor:
         return None
@@ -68,7 +68,7 @@ def shown(error: BaseException) -> str:
     return str(error).split("\n")[0] or type(error).__name__
 
 
-def _greet(executor: Any) -> None:
+def _greet(executor: Executor) -> None:
     """Let a worker import what it needs, and compare versions; threads of this process need neither."""
     try:
         future = executor.submit(hais_hello, Parcel("", installed()))
@@ -106,7 +106,7 @@ def _read_answer(future: Future) -> None:
         ) from error
 
 
-def _wrong(executor: Any) -> ValueError:
+def _wrong(executor: object) -> ValueError:
     given = f"the class {executor.__name__}" if isinstance(executor, type) else repr(executor)
     hint = ": pass client.get_executor()" if _is_client(executor) else ""
     return ValueError(
@@ -115,5 +115,5 @@ def _wrong(executor: Any) -> ValueError:
     )
 
 
-def _is_client(executor: Any) -> bool:
+def _is_client(executor: object) -> bool:
     return not isinstance(executor, Executor | type) and callable(getattr(executor, "get_executor", None))

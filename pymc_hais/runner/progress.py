@@ -72,7 +72,7 @@ class _Phase:
 class CallProgress(OneBar):
     """One bar for a whole call: its phase, beta, log Z so far with its error, and how long the rest takes."""
 
-    def __init__(self, progressbar: Any, progressbar_theme: Any, value: str = LOG_Z) -> None:
+    def __init__(self, progressbar: bool | str, progressbar_theme: Any, value: str = LOG_Z) -> None:
         # In a notebook without widgets Rich has nothing to show a bar with, and would warn at each move.
         if progressbar and Console().is_jupyter and importlib.util.find_spec("ipywidgets") is None:
             _ask_for_widgets()

@@ -1,6 +1,5 @@
 """A plan that was learnt once: what it gives on the same data, on other data, and what it refuses."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy import stats
 import pymc_hais
 from pymc_hais.inputs.saved import read_plan
 from pymc_hais.results.findings.plan import check_plan
-from pymc_hais.run.plan import Origin, Promise, encode_plan
+from pymc_hais.run.plan import Origin, Promise
 from tests.data_sets import DataSets, learn
 from tests.marks import slow_but
 from tests.quick import hierarchy, one_mean, schools
@@ -377,17 +376,3 @@ def test_a_printed_result_shows_each_attribute_once(learnt):
     assert sum("inference_library:" in line for line in lines) == 1
     seen = [name for group in learnt.subtree for name in group.attrs if name not in ("quantity", "chains", "findings")]
     assert len(seen) == len(set(seen)) + 1  # the gradients of the search for modes, beside those of the run
-
-
-def test_a_plan_of_an_older_result_is_read(learnt):
-    """Its arrays were variables, and its facts an attribute."""
-    plan = read_plan(learnt)
-    arrays, facts = encode_plan(plan)
-    older = learnt.copy()
-    dims = {name: [f"{name}_{axis}" for axis in range(array.ndim)] for name, array in arrays.items()}
-    variables = {name: (dims[name], array) for name, array in arrays.items()}
-    older["plan"] = xr.DataTree(xr.Dataset(variables, attrs={"facts": json.dumps(facts)}))
-    again = encode_plan(read_plan(older))
-    assert again[1] == facts
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(again[0][name], array)

@@ -116,7 +116,7 @@ def test_a_spike_that_all_climbs_end_at_is_not_taken_for_the_hill():
 @pytest.mark.usefixtures("wide")
 def test_without_pilots_that_look_for_more_the_spike_would_be_taken(monkeypatch):
     monkeypatch.setattr(near, "_doubt", lambda *_: np.inf)
-    monkeypatch.setattr(near, "_MOVED", np.inf)
+    monkeypatch.setattr(near, "_SEARCH", near._SEARCH._replace(moved=np.inf))
     _, idata = estimate(parts(*SPIKE)[0], target_se=None)
     assert "fitted to the mode" in attributes(idata)[0]
 

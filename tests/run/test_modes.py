@@ -136,7 +136,7 @@ def test_a_run_that_has_missed_modes_is_made_again_from_these_and_says_so(caplog
 @pytest.mark.parametrize("given", [{"target_se": None}, {"reference": "prior"}, {"max_seconds": 1e-3}])
 def test_no_other_run_is_made_where_one_was_asked_for_or_there_is_no_time(given, monkeypatch):
     monkeypatch.setattr(stages, "start_beside", lambda *_: pytest.fail("another run has begun"))
-    monkeypatch.setattr(run_modes, "SHARE_OF_TIME", np.inf)  # the search itself ends
+    monkeypatch.setattr(run_modes, "SEARCH", run_modes.SEARCH._replace(share_of_time=np.inf))  # the search itself ends
     found, _ = estimate(spike(10, 0.01)[0], draws=200, **given)
     assert found.value < 1.0
 

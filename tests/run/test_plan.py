@@ -122,18 +122,6 @@ def test_another_format_is_refused():
         decode_plan(arrays, facts | {"version": 99})
 
 
-def test_a_plan_of_format_4_is_read():
-    """The ladder and what it promised were the plan's own, and what the pilot had told was the origin's."""
-    plan = build_plan()
-    arrays, facts = encode_plan(plan)
-    ((_, origin),) = [facts["origin"]["record"]]
-    older = facts | {name: origin[name] for name in ("ladder", "promise")} | {"version": 4}
-    moved = {name: older.pop(name) for name in ("tail", "seconds_per_gradient", "n_confirming")}
-    kept = {name: origin[name] for name in ("layout", "identity", "n_rounds")}
-    older = {name: part for name, part in older.items() if name not in ("scouted", "fallback")}
-    assert same(decode_plan(arrays, older | {"origin": {"record": ["Origin", kept | moved]}}), plan)
-
-
 def test_the_mass_of_a_prior_of_another_kind_is_measured_again(monkeypatch):
     """Also where all numbers in it are the same."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytensor
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.jax.dispatch import jax_funcify
@@ -59,7 +60,7 @@ def _(op: JaxFunction, **_: Any) -> Callable:
     return op.function
 
 
-def exchange(fgraph: Any) -> list[tuple[Any, Any]]:
+def exchange(fgraph: FunctionGraph) -> list[tuple[Any, Any]]:
     """Exchange the functions of a graph, in place; return pairs of results before and after."""
     exchanged = []
     for node in fgraph.toposort():

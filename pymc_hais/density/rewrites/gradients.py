@@ -66,7 +66,7 @@ class HalfLogDeterminant(WrittenOut):
         """Write the function out."""
         return [pt.log(pt.diagonal(pt.linalg.cholesky(covariance))).sum()]
 
-    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
         """Differentiate to half the inverse."""
         inverse = _inverse_factor(inputs[0])
         return [_lower_part(0.5 * output_gradients[0] * (inverse.T @ inverse))]
@@ -79,7 +79,7 @@ class QuadraticForm(WrittenOut):
         """Write the function out."""
         return [pt.sqr(vectors @ _inverse_factor(covariance).T).sum(axis=1)]
 
-    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
         """Differentiate by the precision times the vectors."""
         (covariance, vectors), (gradient,) = inputs, output_gradients
         inverse = _inverse_factor(covariance)
@@ -156,7 +156,7 @@ def _squared(x: Variable) -> Any:
 class DirectLogSumExp(LogSumExp):
     """PyTensor's but for the gradient, which does not go through the maximum: there it is zero."""
 
-    def pullback(self, inputs: Any, outputs: Any, output_gradients: Any) -> list[Any]:
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
         """Share the terms with the value, once both are written out."""
         (x,), (gradient,) = inputs, output_gradients
         largest = x.max(axis=self.axis, keepdims=True, initial=-np.inf)

@@ -113,7 +113,11 @@ class LogZEstimate(Value):
         """Compare with another model's estimate of the same data, or with an exact log Z."""
         if isinstance(other, Real | LogZEstimate):
             return self.bayes_factor(_exact(other) if isinstance(other, Real) else other).log
-        _refuse_labelled(other)
+        if hasattr(other, "coords"):  # of a result, which would subtract its draws from the estimate
+            raise TypeError(
+                f"A log Bayes factor is of two estimates of log Z; got {type(other).__name__}. Pass "
+                "pymc_hais.log_marginal_likelihood(idata)."
+            )
         return NotImplemented
 
     def __rsub__(self, other: Any) -> LogBayesFactor:
@@ -158,15 +162,6 @@ class LogZEstimate(Value):
         findings = (*self.findings, *second.findings)
         se = math.hypot(self.se, second.se)
         return BayesFactor(LogBayesFactor(value, se, value - below, value + above, findings))
-
-
-def _refuse_labelled(other: Any) -> None:
-    """Refuse a result, which would subtract its draws from the estimate."""
-    if hasattr(other, "coords"):
-        raise TypeError(
-            f"A log Bayes factor is of two estimates of log Z; got {type(other).__name__}. Pass "
-            "pymc_hais.log_marginal_likelihood(idata)."
-        )
 
 
 def _exact(value: Real) -> LogZEstimate:

@@ -146,11 +146,7 @@ def to_text(headline: str, findings: tuple[Finding, ...]) -> str:
 
 def to_html(headline: str, findings: tuple[Finding, ...]) -> str:
     """Write a headline and a list of findings for a notebook."""
-    lines = (f"<b>{escape(one.severity)}</b>: {_with_code(escape(str(one)))}" for one in findings)
+    texts = (re.sub("`([^`]+)`", r"<code>\1</code>", escape(str(one))) for one in findings)
+    lines = (f"<b>{escape(one.severity)}</b>: {text}" for one, text in zip(findings, texts, strict=True))
     items = "".join(f"<li>{line}</li>" for line in lines)
     return f"<div>{escape(headline).replace('\n', '<br>')}{items and f'<ul>{items}</ul>'}</div>"
-
-
-def _with_code(text: str) -> str:
-    """Show text between backticks as code."""
-    return re.sub("`([^`]+)`", r"<code>\1</code>", text)

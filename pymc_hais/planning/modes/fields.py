@@ -10,6 +10,7 @@ of the draws, and a search for other modes follows the rounds.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,28 +28,34 @@ from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import unit_triangle
 from pymc_hais.tuning.pilot import next_beta
 
-#: Elements of fields that the starts of a climb have in all, and the most starts.
-_STEPS_SOLVED = 20_000
-_MOST_STARTS = 250
-#: Starts of the climbs; other peaks that must lead to the same one, and how near.
-_STARTS, _OTHERS, _SAME = 20, 3, 1.0
-#: Turns of climbs and of points, and the distance, in standard deviations, within which a point stays.
-_TURNS, _STAYS = 8, 0.1
-#: Turns before steps are halved, as the two may run in circles; and what is near enough in the end.
-_BOLD, _ENOUGH = 3, 0.3
-#: Newton steps to a point, at most, and the shares of a step that are tried.
-_NEWTON_STEPS = 50
+
+class _Search(NamedTuple):
+    """How the climbs are made, and when a start with fields integrated out is good enough."""
+
+    solved: int = 20_000  # elements of fields that the starts of a climb have in all
+    most_starts: int = 250  # the most starts
+    starts: int = 20  # of the climbs
+    others: int = 3  # other peaks that must lead to the same one
+    same: float = 1.0  # how near, in standard deviations
+    turns: int = 8  # of climbs and of points
+    stays: float = 0.1  # standard deviations within which a point stays
+    bold: int = 3  # turns before steps are halved, as climbs and points may run in circles
+    enough: float = 0.3  # standard deviations that are near enough in the end
+    newton_steps: int = 50  # to a point, at most
+    counting: float = 0.2  # share of draws that counts where rounds hardly need temperatures
+    light: float = 0.5  # Pareto k of their weights
+    follows: int = 5  # turns after weighted draws
+    followed: float = 0.3  # the share of these draws that counts once they are tempered
+    gains: float = 1.2  # of a turn, at least, for another one where weights are even enough: the rest is of the chains
+    cheap: int = 32  # size of the largest matrix that is cheap enough to be factored at several temperatures
+    widths: int = 60  # draws that tell the width of a field
+    smoothed: int = 4  # turns of widths and points
+    even: float = 0.9  # share of draws that is enough without these turns
+
+
+_SEARCH = _Search()
+
 _SHARES = np.append(0.5 ** np.arange(10), 0.0)
-#: Share of draws that counts where rounds hardly need temperatures, and Pareto k of their weights.
-_ENOUGH_COUNT, _LIGHT = 0.2, 0.5
-#: Turns after weighted draws, and the share of them that counts once they are tempered.
-_FOLLOWS, _FOLLOWED = 5, 0.3
-#: Gain of a turn, at least, for another one where weights are even enough: the rest is of the chains.
-_GAINS = 1.2
-#: Size of the largest matrix that is cheap enough to be factored at several temperatures.
-_CHEAP = 32
-#: Draws that tell of the width of a field, turns of widths and points, and the share of draws that is enough without.
-_WIDTHS, _SMOOTHED, _EVEN = 60, 4, 0.9
 #: Tells the random numbers of its pilot from others'.
 _FROM_FIELDS = 5
 
@@ -105,7 +112,7 @@ def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
     if not trial.plan.is_tuned:
         return "the pilot from there ran out of time."
     n_steps = int(trial.plan.lengths[0])
-    if n_steps > 1 and any(one.is_dense and one.length > _CHEAP for one in problem.chart.fields):
+    if n_steps > 1 and any(one.is_dense and one.length > _SEARCH.cheap for one in problem.chart.fields):
         return f"{n_steps} temperatures, each with a matrix of many coefficients to factor, are too many."
     chains = ", ".join(f"`{field.owner}`" for field in problem.chart.fields)
     where = "the modes" if near.fitted and near.fitted.beside else "the mode"
@@ -141,11 +148,11 @@ def _find(problem: Problem, chart: Chart, along: Slice, runner: Runner) -> Probl
     if peak is None:
         return _around(problem, chart, along, np.zeros(0), np.zeros((0, 0)))
     beside: list[Peak] = []
-    for other in others[:_OTHERS]:  # that the point is far from theirs may have made them
+    for other in others[: _SEARCH.others]:  # that the point is far from theirs may have made them
         found = _rise(problem, along, other.position + 0.0 * starts[:2], other.position, runner, peak)
         if isinstance(found, str) or found[1] is None:
             return f"there are {len(others) + 1} modes."
-        if all(one.squared_distance(found[1].position[None])[0] >= _SAME for one in (peak, *beside)):
+        if all(one.squared_distance(found[1].position[None])[0] >= _SEARCH.same for one in (peak, *beside)):
             beside.append(found[1])
     near = _around(problem, chart, along, peak.position, peak.scale @ peak.scale.T)
     return _with_others(near, chart, peak, beside) if beside else near
@@ -170,7 +177,7 @@ def _with_others(near: Problem, chart: Chart, peak: Peak, others: Sequence[Peak]
 
 def _n_starts(chart: Chart) -> int:
     """Return how many draws of the prior are climbed from: fewer with long fields, which each evaluation solves."""
-    return int(np.clip(_STEPS_SOLVED // max(1, int(chart.is_field.sum())), _STARTS, _MOST_STARTS))
+    return int(np.clip(_SEARCH.solved // max(1, int(chart.is_field.sum())), _SEARCH.starts, _SEARCH.most_starts))
 
 
 def _rise(
@@ -180,7 +187,7 @@ def _rise(
 
     It is the known one as soon as the way leads near it.
     """
-    for turn in range(_TURNS):
+    for turn in range(_SEARCH.turns):
         problem, moved = _settle(problem, along, top)
         if not top.size:
             return problem, None, []
@@ -189,15 +196,15 @@ def _rise(
         if isinstance(climbed, str):
             return climbed
         peaks = those_that_count(climbed)
-        peak = peaks[0] if turn < _BOLD else min(peaks, key=lambda one: one.squared_distance(top[None])[0])
+        peak = peaks[0] if turn < _SEARCH.bold else min(peaks, key=lambda one: one.squared_distance(top[None])[0])
         others = [one for one in peaks if one is not peak]
         moved += float(np.sqrt(peak.squared_distance(top[None])[0]))
-        top = top + (peak.position - top) * (1.0 if turn < _BOLD else 0.5)
-        if known is not None and known.squared_distance(top[None])[0] < _SAME:
+        top = top + (peak.position - top) * (1.0 if turn < _SEARCH.bold else 0.5)
+        if known is not None and known.squared_distance(top[None])[0] < _SEARCH.same:
             return problem, known, []
-        if moved < _ENOUGH:
+        if moved < _SEARCH.enough:
             return problem, peak, others
-    return f"the point around which chains are expanded still moves after {_TURNS} turns."
+    return f"the point around which chains are expanded still moves after {_SEARCH.turns} turns."
 
 
 def _at_point(problem: Problem, x: np.ndarray) -> Problem:
@@ -214,7 +221,7 @@ def _settle(problem: Problem, along: Slice, top: np.ndarray) -> tuple[Problem, f
     assert chart is not None
     assert sites is not None
     z, first = along.whole(top[None]), problem
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(_SEARCH.newton_steps):
         x = np.repeat(problem.to_model(z), len(_SHARES), axis=0)
         x = np.where(chart.is_field, sites.shift + _SHARES[:, None] * (x - sites.shift), x)
         tried = problem.to_coordinates(x)
@@ -222,7 +229,7 @@ def _settle(problem: Problem, along: Slice, top: np.ndarray) -> tuple[Problem, f
         best = int(np.argmax(Joint.__call__(along, tried)[0]))
         sites = replace(sites, shift=np.where(chart.is_moved, 0.0, x[best]))
         problem = problem.with_sites(sites)
-        if best == len(_SHARES) - 1 or (best == 0 and np.linalg.norm(tried[0] - tried[-1]) < _STAYS):
+        if best == len(_SHARES) - 1 or (best == 0 and np.linalg.norm(tried[0] - tried[-1]) < _SEARCH.stays):
             break
     return problem, _distance(problem, first, z)
 
@@ -240,17 +247,17 @@ def _distance(problem: Problem, other: Problem, z: np.ndarray) -> float:
 def _follow(near: Problem, chart: Chart, along: Slice, joint: Joint, rng: np.random.Generator) -> Judged:
     """Judge a start, and fits to its weighted draws in all variables but chains; return the best."""
     best = judged = judge(near, joint, rng)
-    for _ in range(_FOLLOWS if chart.mixed.size else 0):
+    for _ in range(_SEARCH.follows if chart.mixed.size else 0):
         if best.is_good or not np.isfinite(judged.log_z):
             break
-        share = next_beta(judged.log_weights, 0.0, _FOLLOWED)
+        share = next_beta(judged.log_weights, 0.0, _SEARCH.followed)
         chosen = systematic(share * judged.log_weights, rng.random())
         kept = judged.problem.to_model(judged.positions[chosen])[:, chart.mixed]
         covariance = np.atleast_2d(np.cov(kept.T))
         last = judged.share
         judged = judge(_around(judged.problem, chart, along, kept.mean(axis=0), covariance), joint, rng)
         best = max(best, judged, key=lambda one: (_is_near(one), one.share))
-        if _is_near(best) and judged.share < _GAINS * last:
+        if _is_near(best) and judged.share < _SEARCH.gains * last:
             break
     return best
 
@@ -265,12 +272,12 @@ def _smooth(judged: Judged, along: Slice, joint: Joint, rng: np.random.Generator
     assert problem.chart is not None
     assert problem.sites is not None
     assert fitted is not None
-    if judged.share > _EVEN or all(one.is_dense for one in problem.chart.fields):  # nothing is averaged
+    if judged.share > _SEARCH.even or all(one.is_dense for one in problem.chart.fields):  # nothing is averaged
         return judged
     is_field, sites = problem.chart.is_field, problem.sites
-    z = np.repeat(fitted.centres[:1], _WIDTHS, axis=0)
-    for _ in range(_SMOOTHED):
-        z[:, is_field] = rng.normal(size=(_WIDTHS, int(is_field.sum())))
+    z = np.repeat(fitted.centres[:1], _SEARCH.widths, axis=0)
+    for _ in range(_SEARCH.smoothed):
+        z[:, is_field] = rng.normal(size=(_SEARCH.widths, int(is_field.sum())))
         z[0, is_field] = 0.0
         x = problem.to_model(z)
         precision = sites.precision.copy()
@@ -283,7 +290,7 @@ def _smooth(judged: Judged, along: Slice, joint: Joint, rng: np.random.Generator
 
 def _is_near(judged: Judged) -> bool:
     """Whether the weights of draws are even enough; the rest of a chain costs more to anneal than to weigh."""
-    return judged.share >= _ENOUGH_COUNT and judged.tail <= _LIGHT
+    return judged.share >= _SEARCH.counting and judged.tail <= _SEARCH.light
 
 
 def _around(problem: Problem, chart: Chart, along: Slice, mean: np.ndarray, covariance: np.ndarray) -> Problem:

@@ -32,33 +32,36 @@ from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import DEFENCE, log_near
 from pymc_hais.tuning.pilot import next_beta
 
-#: Starts of the climbs, at least, and evaluations of each, at most: so many, and for each dimension.
-_FEWEST_STARTS, _MOST_STEPS, _STEPS_PER_DIM = 20, 60, 2
-#: Evaluations of each start after which half of the starts must have ended: so many, and for each dimension.
-_PATIENCE, _PATIENCE_PER_DIM = 30, 1
-#: Share of a limit of time that the climbs may take of what is left.
-_SHARE_OF_TIME = 0.2
-#: Share of the starts that must end at the mode.
-_AGREEING = 0.9
-#: Nats of mass, by Laplace's approximation, below the highest peak from which on another one does not count.
-_NEGLIGIBLE = 12.0
-#: Importance draws of a fit, and turns in which it may follow them.
-_DRAWS, _TURNS = CHUNK, 6
-#: Share of the draws that must count, and the heaviest tail of their weights, where hardly any annealing is needed.
-_GOOD_SHARE, _GOOD_TAIL = 0.6, 0.5
-#: Share that must count where the fit goes on to follow them.
-_FOLLOWED = 0.3
-#: Draws for each dimension that a fit to them takes.
-_DRAWS_PER_DIM = 50
-#: Nats by which the pilot from the fit may come out above its importance draws: it has moved where these were not.
-_MOVED = 0.5
+
+class _Search(NamedTuple):
+    """How climbs and importance draws look for the mode, and what speaks against a start from it."""
+
+    fewest_starts: int = 20  # of the climbs
+    most_steps: int = 60  # evaluations of each start, at most
+    steps_per_dim: int = 2  # and as many more for each dimension
+    patience: int = 30  # evaluations of each start after which half of the starts must have ended
+    patience_per_dim: int = 1  # and as many more for each dimension
+    share_of_time: float = 0.2  # of a limit of time: what the climbs may take of what is left
+    agreeing: float = 0.9  # share of the starts that must end at the mode
+    #: nats of mass, by Laplace's approximation, below the highest peak from which on another does not count
+    negligible: float = 12.0
+    draws: int = CHUNK  # importance draws of a fit
+    turns: int = 6  # in which a fit may follow them
+    good_share: float = 0.6  # share of the draws that must count, where hardly any annealing is needed
+    good_tail: float = 0.5  # the heaviest tail of their weights, there
+    followed: float = 0.3  # share that must count where the fit goes on to follow them
+    draws_per_dim: int = 50  # that a fit to draws takes
+    #: nats by which the pilot from the fit may come out above its importance draws: it moved where these were not
+    moved: float = 0.5
+    doubting: int = 100  # particles of a pilot that looks for what no climb has led to, at least
+    fewest_families: float = 10.0  # effective draws of the prior that must have led to where the pilot ends
+    from_fit: int = 3  # tells the random numbers of the pilot from the fit from others'
+    from_prior: int = 4  # the same of the pilot from the prior
+
+
+_SEARCH = _Search()
+
 _SOURCE = "the mode"
-#: Particles of a pilot that looks for what no climb has led to, at least.
-_DOUBTING = 100
-#: Effective draws of the prior that must have led to where the pilot ends.
-_FEWEST_FAMILIES = 10.0
-#: They tell the random numbers of pilots from others': from the fit, and from the prior.
-_FROM_FIT, _FROM_PRIOR = 3, 4
 
 
 class Judged(NamedTuple):
@@ -84,7 +87,7 @@ class Judged(NamedTuple):
     @property
     def is_good(self) -> bool:
         """Whether hardly any annealing is needed from there."""
-        return self.share >= _GOOD_SHARE and self.tail <= _GOOD_TAIL
+        return self.share >= _SEARCH.good_share and self.tail <= _SEARCH.good_tail
 
     def accepted(self) -> Problem:
         """Return the problem, which knows of the judgement."""
@@ -111,7 +114,7 @@ def shorten(near: Problem, best: Trial) -> Problem:
     if not judged.is_good and not is_hierarchy(near):
         (pilot,) = best.pilots
         joint.move_to(first)
-        starts = pilot.positions[:: -(-len(pilot.positions) // joint.round_up(_FEWEST_STARTS))]
+        starts = pilot.positions[:: -(-len(pilot.positions) // joint.round_up(_SEARCH.fewest_starts))]
         peak = _find_peak(joint, starts, runner)
         if isinstance(peak, Peak):
             judged = judge(_at(peak, first), joint, rng)
@@ -135,11 +138,11 @@ def try_mode_first(problem: Problem, runner: Runner) -> Trial | str:
     confirmed = _doubt(problem, judged, runner)
     if isinstance(confirmed, str):
         return confirmed
-    trial = learn(judged.accepted(), [0], _FROM_FIT, runner)
+    trial = learn(judged.accepted(), [0], _SEARCH.from_fit, runner)
     (pilot,) = trial.pilots
     if not pilot.is_complete:
         return "the pilot from there ran out of time."
-    if pilot.log_z - judged.log_z > _MOVED:
+    if pilot.log_z - judged.log_z > _SEARCH.moved:
         return f"a pilot from there finds more (log Z = {pilot.log_z:.1f} instead of {judged.log_z:.1f})."
     reason = f"All climbs end at one mode, and draws around it have an effective sample size of {judged.share:.0%}."
     return trial.knowing(n_confirming=confirmed, reason=reason)
@@ -153,13 +156,13 @@ def _doubt(problem: Problem, judged: Judged, runner: Runner) -> float | str:
     """
     if is_one_hill(problem):
         return np.inf
-    (pilot,) = run_pilots(problem, [0], _FROM_PRIOR, runner, _DOUBTING)
+    (pilot,) = run_pilots(problem, [0], _SEARCH.from_prior, runner, _SEARCH.doubting)
     if not pilot.is_complete:
         return "there is no time for a pilot that would confirm it."
     error = 1.0 / np.sqrt(pilot.n_families)
     if pilot.log_z - judged.log_z > min(AGREEMENT, ERRORS * error) + adaptation_bias(pilot):
         return f"a pilot from the prior finds more (log Z = {pilot.log_z:.1f} instead of {judged.log_z:.1f})."
-    if pilot.n_families < _FEWEST_FAMILIES or judged.log_z - pilot.log_z > AGREEMENT:
+    if pilot.n_families < _SEARCH.fewest_families or judged.log_z - pilot.log_z > AGREEMENT:
         return f"{pilot.n_families:.0f} draws of the prior, at log Z = {pilot.log_z:.1f}, are too few to confirm it."
     return pilot.n_families
 
@@ -173,13 +176,13 @@ def judge(near: Problem, joint: Joint, rng: np.random.Generator) -> Judged:
     """Draw from a fit alone, and weigh the draws."""
     fitted = near.fitted
     assert fitted is not None
-    z = fitted.draw(0, _DRAWS, rng)
+    z = fitted.draw(0, _SEARCH.draws, rng)
     joint.move_to(near)
     log_weights = joint(z)[0] - log_near(fitted, z, 0)
     log_z = float(log_mean_exp(log_weights))
     if not np.isfinite(log_z):
         return Judged(near, z, log_weights, log_z, 0.0, np.inf)
-    share = float(effective_sample_size(log_weights)) / _DRAWS
+    share = float(effective_sample_size(log_weights)) / _SEARCH.draws
     return Judged(near, z, log_weights, log_z, share, pareto_k(np.exp(log_weights - log_weights.max())))
 
 
@@ -198,7 +201,7 @@ def _is_offered(problem: Problem) -> bool:
 
 def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
     """Climb to the mode from draws of the prior, and fit until the importance draws are good."""
-    drawn = problem.reference.draw(joint.round_up(_FEWEST_STARTS), runner.seeds.sequence(Purpose.MODES, 5))
+    drawn = problem.reference.draw(joint.round_up(_SEARCH.fewest_starts), runner.seeds.sequence(Purpose.MODES, 5))
     with np.errstate(all="ignore"):
         starts = problem.to_coordinates(drawn.positions[~drawn.clipped])
     peak = _find_peak(joint, starts[np.isfinite(starts).all(axis=1)], runner)
@@ -206,11 +209,11 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
         return peak
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 4))
     near = _at(peak, problem)
-    for _ in range(_TURNS):
+    for _ in range(_SEARCH.turns):
         judged = judge(near, joint, rng)
         if judged.is_good:
             return judged
-        if not np.isfinite(judged.log_z) or _DRAWS_PER_DIM * problem.layout.n_dims > _DRAWS:
+        if not np.isfinite(judged.log_z) or _SEARCH.draws_per_dim * problem.layout.n_dims > _SEARCH.draws:
             break
         near = _follow(problem, judged, rng)
     return f"draws around the mode have an effective sample size of {judged.share:.0%} (Pareto k {judged.tail:.1f})."
@@ -218,9 +221,12 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
 
 def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner) -> Climbed | str:
     """Climb from starts (n, D) in a share of the remaining time; return the mode, or a reason why none was found."""
-    clock = runner.clock.part(_SHARE_OF_TIME)
+    clock = runner.clock.part(_SEARCH.share_of_time)
     n_dims = starts.shape[1]
-    patience, most = _PATIENCE + _PATIENCE_PER_DIM * n_dims, _MOST_STEPS + _STEPS_PER_DIM * n_dims
+    patience, most = (
+        _SEARCH.patience + _SEARCH.patience_per_dim * n_dims,
+        _SEARCH.most_steps + _SEARCH.steps_per_dim * n_dims,
+    )
 
     def goes_on(n: int, done: float) -> bool:
         return clock.left > 0.0 and (n < patience or done > 0.5)
@@ -234,7 +240,7 @@ def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner) -> Climbed |
 def those_that_count(climbed: Climbed) -> list[Peak]:
     """Return the peaks that have a part in the mass, by Laplace's approximation, the one with most of it first."""
     peaks = sorted(climbed.peaks, key=lambda peak: -peak.log_mass)
-    return [peak for peak in peaks if peak.log_mass > peaks[0].log_mass - _NEGLIGIBLE]
+    return [peak for peak in peaks if peak.log_mass > peaks[0].log_mass - _SEARCH.negligible]
 
 
 def _find_peak(joint: Joint, starts: np.ndarray, runner: Runner) -> Peak | str:
@@ -245,7 +251,7 @@ def _find_peak(joint: Joint, starts: np.ndarray, runner: Runner) -> Peak | str:
     best, *others = those_that_count(climbed)
     if others:
         return f"there are {len(others) + 1} modes."
-    return best if climbed.share >= _AGREEING else f"{climbed.share:.0%} of the climbs end at a mode."
+    return best if climbed.share >= _SEARCH.agreeing else f"{climbed.share:.0%} of the climbs end at a mode."
 
 
 def _at(peak: Peak, problem: Problem) -> Problem:
@@ -268,7 +274,7 @@ def start_around(
 
 def _follow(problem: Problem, judged: Judged, rng: np.random.Generator) -> Problem:
     """Fit anew to the draws, resampled by their weights as far as these allow."""
-    share = next_beta(judged.log_weights, 0.0, _FOLLOWED)
+    share = next_beta(judged.log_weights, 0.0, _SEARCH.followed)
     chosen = systematic(share * judged.log_weights, rng.random())
     x = judged.problem.to_model(judged.positions[chosen])
     return fit_to_draws(problem, x, 0.0, _SOURCE)

@@ -1,11 +1,10 @@
 """A reference with a Gaussian around every mode that the user's points lead to, so that the annealing starts there."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.core.weights import log_sum_exp, pool, systematic
 from pymc_hais.planning.building import compile_first
@@ -25,24 +24,25 @@ from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import DEFENCE
 
-#: Share of the draws that all Gaussians together have: the others start as they would without them.
-_SHARE = 0.5
-#: Share of the fit, or of the missed modes, in what they have together, at least.
-_LEAST_SHARE = 0.1
-#: Share of draws from there that must count, and the heaviest tail of their weights.
-_ENOUGH_COUNT, _LIGHT = 0.3, 0.5
-#: The share for modes of some variables given the others: there is no other way to start from them.
-_SOME_COUNT = 0.02
-#: Tells the random numbers of the pilot from other pilots'.
-_BESIDE = 5
-#: Evaluations of each start, at most.
-_MOST_STEPS = 200
-#: Nats below the largest mass, by Laplace's approximation, beyond which a mode is left out.
-_NEGLIGIBLE = 20.0
-#: Draws of a peak, at least and for each dimension, that carry its Gaussian to the model's own coordinates.
-_CARRIED, _CARRIED_PER_DIM = 2000, 20
-#: Points, with copies in which labels have traded places, that are climbed from.
-_MOST_COPIES = 64
+
+class _Mixing(NamedTuple):
+    """Shares of modes in a reference, and the climbs that lead to them."""
+
+    share: float = 0.5  # of the draws that all Gaussians together have: the others start as they would without them
+    least_share: float = 0.1  # of the fit, or of the missed modes, in what they have together
+    counting: float = 0.3  # share of draws from there that must count
+    light: float = 0.5  # the heaviest tail of their weights
+    #: the share for modes of some variables given the others: there is no other way to start from them
+    some_count: float = 0.02
+    beside: int = 5  # tells the random numbers of the pilot from those of other pilots
+    most_steps: int = 200  # evaluations of each start
+    negligible: float = 20.0  # nats below the largest mass, by Laplace's approximation, beyond which a mode is left out
+    carried: int = 2000  # draws of a peak, at least, that carry its Gaussian to the model's own coordinates
+    carried_per_dim: int = 20  # the same for each dimension
+    most_copies: int = 64  # points, with copies in which labels have traded places, that are climbed from
+
+
+_MIXING = _Mixing()
 
 
 def add_modes(search: Search) -> Search:
@@ -65,18 +65,18 @@ def add_modes(search: Search) -> Search:
         )
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 2))
     thinned = points[:: -(-len(points) // CHUNK)]
-    starts = problem.to_coordinates(Labels(problem, runner, PILOT).copies(thinned, _MOST_COPIES))
+    starts = problem.to_coordinates(Labels(problem, runner, PILOT).copies(thinned, _MIXING.most_copies))
     pay = runner.paying(PILOT)
     if is_beside:
-        peaks = climb_beside_sites(problem, starts, _scales(problem, runner), _MOST_STEPS, pay).peaks
+        peaks = climb_beside_sites(problem, starts, _scales(problem, runner), _MIXING.most_steps, pay).peaks
     else:
-        peaks = climb(Joint(problem, pay), starts, _scales(problem, runner), _MOST_STEPS).peaks
+        peaks = climb(Joint(problem, pay), starts, _scales(problem, runner), _MIXING.most_steps).peaks
     if not peaks:
         raise ValueError(
             f"None of the {len(points)} points of `modes` leads to a mode: climbing from there, the density rises "
             "without end, or it has no curvature at its top. Leave out `modes`, or pass points near a smooth mode."
         )
-    least = max(peak.log_mass for peak in peaks) - _NEGLIGIBLE
+    least = max(peak.log_mass for peak in peaks) - _MIXING.negligible
     gaussians = [_carry(peak, problem, rng) for peak in peaks if peak.log_mass > least]
     walls = runner.compiler.kernel.constraints
     start = heavy_reference(walls) if search.undrawn else first_reference(search.reference, problem.model, walls)
@@ -85,7 +85,7 @@ def add_modes(search: Search) -> Search:
     around: Any = Gaussians(gaussians)
     if is_beside:
         around = uniform_margins(around, problem.layout.n_continuous, problem.layout.sites)
-    return compile_first(problem.model, Mixture([start, around], [1.0 - _SHARE, _SHARE]), runner)
+    return compile_first(problem.model, Mixture([start, around], [1.0 - _MIXING.share, _MIXING.share]), runner)
 
 
 def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem, Plan] | None:
@@ -100,11 +100,16 @@ def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem
     log_masses = np.array([found.masses[i].log_mass for i in missed])
     log_missed = log_sum_exp(log_masses)
     of_missed = float(np.exp(log_missed - np.logaddexp(first.estimate.value, log_missed)))
-    share = (1.0 - DEFENCE) * float(np.clip(of_missed, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
+    share = (1.0 - DEFENCE) * float(np.clip(of_missed, _MIXING.least_share, 1.0 - _MIXING.least_share))
     joint = Joint(problem, runner.paying(PILOT))
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 6))
     uniform = rng.random()
-    for build in (lambda: problem, lambda: _fit_to_run(problem, first.run, uniform, first.plan.log_prior_mass)):
+
+    def fit_to_run() -> Problem:
+        x = problem.to_model(first.run.positions[systematic(pool(first.run.log_weights, first.run.log_z), uniform)])
+        return fit_to_draws(problem, x, first.plan.log_prior_mass, "the run before")
+
+    for build in (lambda: problem, fit_to_run):
         near = build()
         if near.fitted is None or not near.fitted.share:
             continue
@@ -112,15 +117,12 @@ def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem
         beside = Gaussians(parts, np.exp(log_masses - log_missed))
         near = near.with_fit(replace(near.fitted, beside=beside, share_beside=share), near.sites)
         judged = judge(near, joint, rng)
-        if judged.share >= (_SOME_COUNT if found.is_conditional else _ENOUGH_COUNT) and judged.tail <= _LIGHT:
-            return learn(judged.accepted(), [0], _BESIDE, runner, mass=first.mass).start
+        if (
+            judged.share >= (_MIXING.some_count if found.is_conditional else _MIXING.counting)
+            and judged.tail <= _MIXING.light
+        ):
+            return learn(judged.accepted(), [0], _MIXING.beside, runner, mass=first.mass).start
     return None
-
-
-def _fit_to_run(problem: Problem, run: AnnealingRun, uniform: float, log_prior_mass: float) -> Problem:
-    """Fit to the final particles of a run, resampled by one uniform number."""
-    chosen = systematic(pool(run.log_weights, run.log_z), uniform)
-    return fit_to_draws(problem, problem.to_model(run.positions[chosen]), log_prior_mass, "the run before")
 
 
 def _scales(problem: Problem, runner: Runner) -> np.ndarray:
@@ -135,6 +137,6 @@ def _carry(peak: Peak, problem: Problem, rng: np.random.Generator, to: Problem |
     if problem.chart is None or (to is not None and to.sites is problem.sites):
         return Gaussian(peak.position, peak.factor)
     n_dims = len(peak.position)
-    x = problem.to_model(peak.sample(max(_CARRIED, _CARRIED_PER_DIM * n_dims), rng)[0])
+    x = problem.to_model(peak.sample(max(_MIXING.carried, _MIXING.carried_per_dim * n_dims), rng)[0])
     x = x if to is None else to.to_coordinates(x)
     return Gaussian(x.mean(axis=0), np.linalg.cholesky(np.atleast_2d(np.cov(x.T))))

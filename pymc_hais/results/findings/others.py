@@ -23,15 +23,17 @@ _METHODS = {
 }
 
 
-class _Bridgeable(NamedTuple):
-    """Draws that can be bridged."""
+class Bridgeable(NamedTuple):
+    """Draws that a bridge or a Savage-Dickey ratio can start from."""
 
     effective: float = 100.0  # independent draws at least
     rhat: float = 1.05  # above it chains have not mixed (Vehtari et al. 2021)
     overlapping: float = 30.0  # independent terms at each end below which the error bar is a guess
+    pareto_k: float = 0.7  # shape of a tail beyond which a mean has no useful error (Vehtari et al. 2024)
+    gap: float = 3.0  # standard errors by which the estimates from two halves of the draws may differ
 
 
-_BRIDGEABLE = _Bridgeable()
+BRIDGEABLE = Bridgeable()
 
 
 def check_bridge(result: BridgeResult, n_draws: int) -> Iterator[Finding]:
@@ -44,7 +46,7 @@ def check_bridge(result: BridgeResult, n_draws: int) -> Iterator[Finding]:
             "Use sample_hais, which anneals between the two.",
         )
         return
-    if result.rhat > _BRIDGEABLE.rhat:
+    if result.rhat > BRIDGEABLE.rhat:
         yield Finding(
             "poor_draws",
             "error",
@@ -52,15 +54,15 @@ def check_bridge(result: BridgeResult, n_draws: int) -> Iterator[Finding]:
             "each region depends on where the chains began.",
             "Sample longer, or use sample_hais, which weighs the regions.",
         )
-    if result.n_effective < _BRIDGEABLE.effective:
+    if result.n_effective < BRIDGEABLE.effective:
         yield Finding(
             "poor_draws",
             "error",
-            f"The draws are worth {result.n_effective:.0f} independent ones, and {_BRIDGEABLE.effective:.0f} are "
+            f"The draws are worth {result.n_effective:.0f} independent ones, and {BRIDGEABLE.effective:.0f} are "
             "needed.",
             "Pass more draws, or draws of a sampler that mixes better.",
         )
-    if result.overlap * n_draws / 2 < _BRIDGEABLE.overlapping:
+    if result.overlap * n_draws / 2 < BRIDGEABLE.overlapping:
         yield Finding(
             "poor_draws",
             "error",

@@ -54,9 +54,9 @@ def summarise(per_row: Sequence[Sequence[Finding]]) -> tuple[Finding, ...]:
         for finding in findings:
             first = firsts.setdefault((finding.name, finding.severity, finding.advice), finding)
             rows.setdefault(first, []).append(row)
-    return tuple(_merge(first, found, len(per_row)) for first, found in rows.items())
-
-
-def _merge(first: Finding, rows: list[int], n_rows: int) -> Finding:
-    shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-    return replace(first, message=f"{len(rows)} of {n_rows} rows (row {shown}); the first: {first.message}")
+    merged = []
+    for first, found in rows.items():
+        shown = ", ".join(map(str, found[:5])) + (", ..." if len(found) > 5 else "")
+        message = f"{len(found)} of {len(per_row)} rows (row {shown}); the first: {first.message}"
+        merged.append(replace(first, message=message))
+    return tuple(merged)

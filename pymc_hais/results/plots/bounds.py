@@ -54,7 +54,9 @@ def plot_bounds(
     group = read_group(validation, "bounds", names, maker="pymc_hais.validate")
     sides = np.stack([group[side].values for side in _SIDES])
     se = np.stack([group[f"{side}_se"].values for side in _SIDES])
-    sides = sides - _middle(sides)
+    finite = np.isfinite(sides)
+    # From the middle of both sides, or from the finite one of them.
+    sides = sides - np.where(finite, sides, 0.0).sum(axis=0) / np.maximum(finite.sum(axis=0), 1)
     ends, limits = within(interval(sides, se), sides, 0.0)
     number = np.arange(group.sizes["data_set"]) + _SHIFT * np.array([[-1.0], [1.0]])
     data, lines, positions = (_labelled(one) for one in (np.stack([number, sides]), ends, number))
@@ -77,13 +79,6 @@ def _labelled(values: np.ndarray) -> Dataset:
     """Label what each side (2, N) has, or two of it (2, 2, N)."""
     dims = ["plot_axis", "bound", "data_set"][-values.ndim :]
     return Dataset({"bounds": DataArray(values, dims=dims, coords={"bound": list(_SIDES)})})
-
-
-def _middle(sides: np.ndarray) -> np.ndarray:
-    """Return the middle of the sides (2, N), or the finite one of them."""
-    finite = np.isfinite(sides)
-    total = np.where(finite, sides, 0.0).sum(axis=0)
-    return total / np.maximum(finite.sum(axis=0), 1)
 
 
 @share_docs

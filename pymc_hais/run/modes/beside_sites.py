@@ -19,15 +19,20 @@ from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.evidence import Evidence, Modes
 from pymc_hais.run.modes.climbing import Joint, Peak, at_new_places, can_climb_beside_sites, climb
 from pymc_hais.run.modes.measured import in_order, regions_of, with_shares
-from pymc_hais.run.modes.search import NEGLIGIBLE, SHARE_OF_STARTS, SHARE_OF_TIME, attempt_search
+from pymc_hais.run.modes.search import SEARCH, attempt_search
 from pymc_hais.runner.runner import Runner
 
-#: States of the sites at which the density is climbed, the likeliest ones.
-_CLIMBED = 4
-#: Evaluations of each start, at most, and starts at each state, at least.
-_N_STEPS, _FEWEST = 45, 50
-#: Share of the starts that are draws of the reference.
-_FROM_REFERENCE = 0.7
+
+class _Climbs(NamedTuple):
+    """The climbs with the sites held."""
+
+    states: int = 4  # of the sites at which the density is climbed, the likeliest ones
+    n_steps: int = 45  # evaluations of each start, at most
+    fewest: int = 50  # starts at each state
+    from_reference: float = 0.7  # share of the starts that are draws of the reference
+
+
+_CLIMBS = _Climbs()
 
 
 class States(NamedTuple):
@@ -71,7 +76,7 @@ def climb_beside_sites(
     """Climb from starts (n, D) with the sites held at their values there; see :func:`climb`."""
     n_free = problem.layout.n_continuous
     states, which = np.unique(starts[:, n_free:], axis=0, return_inverse=True)
-    order = np.argsort(-np.bincount(which.ravel()), kind="stable")[:_CLIMBED]
+    order = np.argsort(-np.bincount(which.ravel()), kind="stable")[: _CLIMBS.states]
     found = Beside([], np.empty((0, states.shape[1])))
     for number in order:
         joint = Joint(problem, pay, states[number])
@@ -90,15 +95,17 @@ def find_modes_beside_sites(evidence: Evidence, runner: Runner) -> Modes | None:
 
 def _search(evidence: Evidence, log_z: float, runner: Runner) -> Modes | None:
     problem, run, ladder = evidence.problem, evidence.run, evidence.ladder
-    clock, pay = runner.clock.part(SHARE_OF_TIME), runner.paying("modes")
+    clock, pay = runner.clock.part(SEARCH.share_of_time), runner.paying("modes")
     n_free = problem.layout.n_continuous
     metric = np.asarray(ladder.metrics[ladder.metric_index[-1]], np.float64)
     states = find_states(run, n_free)
-    starts = _starts(problem, run, states, runner, int(SHARE_OF_STARTS * runner.ledger.n_annealed / _N_STEPS))
-    found = climb_beside_sites(problem, starts, metric, _N_STEPS, pay, lambda *_: clock.left > 0.0)
+    starts = _starts(
+        problem, run, states, runner, int(SEARCH.share_of_starts * runner.ledger.n_annealed / _CLIMBS.n_steps)
+    )
+    found = climb_beside_sites(problem, starts, metric, _CLIMBS.n_steps, pay, lambda *_: clock.left > 0.0)
     log_p = np.log(states.probabilities)
     of_state = [log_p[np.flatnonzero((states.values == state).all(axis=1))[0]] for state in found.states]
-    kept = [i for i, peak in enumerate(found.peaks) if peak.log_mass > log_z + of_state[i] - NEGLIGIBLE]
+    kept = [i for i, peak in enumerate(found.peaks) if peak.log_mass > log_z + of_state[i] - SEARCH.negligible]
     if not kept or clock.left == 0.0:
         return None
     found = found._replace(peaks=[found.peaks[i] for i in kept], states=found.states[kept])
@@ -115,9 +122,9 @@ def _search(evidence: Evidence, log_z: float, runner: Runner) -> Modes | None:
 
 def _starts(problem: Problem, run: AnnealingRun, states: States, runner: Runner, n: int) -> np.ndarray:
     """Gather about n starts (n, D), as many at each of the likeliest states: draws of the reference, and particles."""
-    n_free, n_climbed = problem.layout.n_continuous, min(_CLIMBED, len(states.values))
-    n_each = int(np.clip(n // n_climbed, _FEWEST, CHUNK))
-    n_drawn = int(_FROM_REFERENCE * n_each)
+    n_free, n_climbed = problem.layout.n_continuous, min(_CLIMBS.states, len(states.values))
+    n_each = int(np.clip(n // n_climbed, _CLIMBS.fewest, CHUNK))
+    n_drawn = int(_CLIMBS.from_reference * n_each)
     drawn = problem.reference.draw(n_climbed * n_drawn, runner.seeds.sequence(Purpose.MODES, 1))
     with np.errstate(all="ignore"):
         far = problem.to_coordinates(drawn.positions[~drawn.clipped])[:, :n_free]

@@ -14,18 +14,26 @@ from pymc_hais.problem.problem import CHUNK, Problem, in_chunks
 
 #: Dimensions beyond which the curvature at a single point is too much work.
 MOST_DIMS = 1000
-#: Peaks whose curvature is measured, at most; and the evaluations for that, unless a few peaks need more.
-_MOST_PEAKS, _MOST_EVALUATIONS, _FEW = 64, 6000, 3
-#: Nats and whitened units within which two end points are one.
-_SAME_VALUE, _SAME_PLACE = 0.1, 0.05
-#: Squared distance from a peak, in its own standard deviations, and nats within which there is no other one.
-_SAME_PEAK, _SAME_HEIGHT = 0.25, 0.5
-#: The same distance within which modes of one variable given other values of the rest are at one place.
-_ONE_PLACE = 1.0
-#: How often end points are compared again after two that seemed to be one were found to differ.
-_ROUNDS = 4
-#: Squared distance from the top, likewise, up to which an end point counts as arrived.
-_ARRIVED = 1.0
+
+
+class _Peaks(NamedTuple):
+    """When ends of climbs are peaks, and when two of them are one; distances are squared and in standard deviations."""
+
+    most: int = 64  # peaks whose curvature is measured
+    most_evaluations: int = 6000  # for that
+    few: int = 3  # peaks that may need more
+    same_value: float = 0.1  # nats within which two end points are one
+    same_place: float = 0.05  # the same in whitened units
+    same_peak: float = 0.25  # distance from a peak within which there is no other one
+    same_height: float = 0.5  # nats, likewise
+    #: distance within which modes of one variable given other values of the rest are at one place
+    one_place: float = 1.0
+    rounds: int = 4  # how often end points are compared again after two that seemed to be one were found to differ
+    arrived: float = 1.0  # distance from the top up to which an end point counts as arrived
+
+
+_PEAKS = _Peaks()
+
 #: Interquartile range of a normal with a standard deviation of one.
 _QUARTILES = 1.349
 #: Nats that an end point may be below the top.
@@ -127,7 +135,7 @@ class Peak:
 
     def holds(self, z: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Whether each of the end points (n, D), with log densities (n,), is this peak."""
-        return (self.squared_distance(z) < _SAME_PEAK) & (np.abs(values - self.value) < _SAME_HEIGHT)
+        return (self.squared_distance(z) < _PEAKS.same_peak) & (np.abs(values - self.value) < _PEAKS.same_height)
 
     def is_same(self, other: "Peak") -> bool:
         """Whether another peak is this one."""
@@ -160,7 +168,9 @@ class Climbed(NamedTuple):
 def at_new_places(peaks: list[Peak], known: list[Peak]) -> list[Peak]:
     """Return those of the peaks, which differ, that are at the place of none that is known."""
     return [
-        peak for peak in peaks if all(other.squared_distance(peak.position[None])[0] > _ONE_PLACE for other in known)
+        peak
+        for peak in peaks
+        if all(other.squared_distance(peak.position[None])[0] > _PEAKS.one_place for other in known)
     ]
 
 
@@ -191,9 +201,9 @@ def climb(
     order = np.argsort(-ended.values)
     order = order[ended.is_converged[order]]
     x, values = ends, heights = ended.positions[order], ended.values[order]
-    most = min(_MOST_PEAKS, max(_FEW, _MOST_EVALUATIONS // (2 * starts.shape[1])))
+    most = min(_PEAKS.most, max(_PEAKS.few, _PEAKS.most_evaluations // (2 * starts.shape[1])))
     peaks: list[Peak] = []
-    for _ in range(_ROUNDS):
+    for _ in range(_PEAKS.rounds):
         chosen = distinct(x, values, metric)[: most - len(peaks)]
         if not len(chosen) or not goes_on(n_iterations, 1.0):
             break
@@ -220,7 +230,7 @@ def distinct(x: np.ndarray, values: np.ndarray, metric: Metric) -> list[int]:
         first = int(np.argmax(is_left))
         chosen.append(first)
         distance = np.linalg.norm(whitened - whitened[first], axis=1)
-        is_left &= (distance > _SAME_PLACE) | (values < values[first] - _SAME_VALUE)
+        is_left &= (distance > _PEAKS.same_place) | (values < values[first] - _PEAKS.same_value)
         is_left[first] = False
     return chosen
 
@@ -260,7 +270,7 @@ def _peak(
     to_top = solve_triangular(root, gradient, lower=True)
     rise = float(to_top @ to_top)
     scale = factor @ solve_triangular(root, np.eye(len(end)), lower=True).T
-    if not (rise < _ARRIVED and np.isfinite(scale).all()):
+    if not (rise < _PEAKS.arrived and np.isfinite(scale).all()):
         return None
     inverse = root.T @ solve_triangular(factor, np.eye(len(end)), lower=True)
     log_det = float(np.log(np.diag(factor)).sum() - np.log(np.diag(root)).sum())

@@ -19,24 +19,29 @@ from pymc_hais.estimators.region import compare_regions, measure_region, measure
 from pymc_hais.run.modes.climbing import Joint, Peak, at_new_places, distinct, measure_peaks, tolerance_of
 from pymc_hais.run.modes.measured import Compared, regions_of
 
-#: Blocks of variables that climb, particles at which each does, and starts at each of these, at least.
-_MOST_BLOCKS, _CLIMBED, _FEWEST = 16, 4, 12
-#: Dimensions of a block, at most: each mode's curvature takes twice as many evaluations at each particle.
-_MOST_FREE = 200
-#: Evaluations of each start, on average; and where it begins at the same mode given another particle.
-_N_STEPS, _N_FOLLOWING = 45, 20
-#: Particles at which masses are measured, and draws of each mode's Gaussian there.
-_MEASURED, _DRAWS = 100, 100
-#: Particles whose modes' draws are evaluated together.
-_TOGETHER = 20
-#: Conditional modes of a block that are followed, at most, and nats below the largest beyond which one is left out.
-_MOST_MODES, _NEGLIGIBLE = 12, 6.0
-#: Expected share of a mode from which on masses are measured, if the run has so many times fewer particles around it.
-_SHARE, _TIMES = 0.02, 3.0
-#: Share of its Gaussian within which a particle counts as around it.
-_AROUND = 0.999
-#: Relative addition to variances of particles, which may be fewer than dimensions.
-_JITTER = 1e-6
+
+class _Search(NamedTuple):
+    """Blocks of variables that climb, and when the run counts as having missed a mode."""
+
+    blocks: int = 16  # that climb, at most
+    climbed: int = 4  # particles at which each does
+    fewest: int = 12  # starts at each of these
+    #: dimensions of a block: each mode's curvature takes twice as many evaluations at each particle
+    most_free: int = 200
+    n_steps: int = 45  # evaluations of each start, on average
+    n_following: int = 20  # the same where it begins at the same mode given another particle
+    measured: int = 100  # particles at which masses are measured
+    draws: int = 100  # of each mode's Gaussian there
+    together: int = 20  # particles whose modes' draws are evaluated together
+    most_modes: int = 12  # conditional modes of a block that are followed
+    negligible: float = 6.0  # nats below the largest beyond which one is left out
+    share: float = 0.02  # expected share of a mode from which on masses are measured
+    times: float = 3.0  # by how much fewer particles the run then has around it
+    around: float = 0.999  # share of its Gaussian within which a particle counts as around it
+    jitter: float = 1e-6  # relative addition to variances of particles, which may be fewer than dimensions
+
+
+_SEARCH = _Search()
 
 
 class Followed(NamedTuple):
@@ -74,24 +79,26 @@ def find_modes_given_others(
     None if no block seems to have several modes, and the run to lack one.  The climbs begin at ``drawn`` (n, D), draws
     of the reference; ``offsets`` (V + 1,) bound the variables.
     """
-    blocks = _blocks(offsets, drawn.shape[1])[:_MOST_BLOCKS] if len(drawn) >= _CLIMBED else []
+    blocks = _blocks(offsets, drawn.shape[1])[: _SEARCH.blocks] if len(drawn) >= _SEARCH.climbed else []
     found = []
     for is_free in blocks:
-        own = rng.permutation(drawn)[: max(_CLIMBED * _FEWEST, len(drawn) // len(blocks))]
-        chosen = particles.positions[systematic(particles.log_weights, rng.random(), _CLIMBED)]
-        places = [np.concatenate([[at], part]) for at, part in zip(chosen, np.array_split(own, _CLIMBED), strict=True)]
+        own = rng.permutation(drawn)[: max(_SEARCH.climbed * _SEARCH.fewest, len(drawn) // len(blocks))]
+        chosen = particles.positions[systematic(particles.log_weights, rng.random(), _SEARCH.climbed)]
+        places = [
+            np.concatenate([[at], part]) for at, part in zip(chosen, np.array_split(own, _SEARCH.climbed), strict=True)
+        ]
         known: list[Peak] = []
         is_suspect = False
         ends = _climb(
-            joint, chosen, [place[:, is_free] for place in places], is_free, particles.scales, _N_STEPS, goes_on
+            joint, chosen, [place[:, is_free] for place in places], is_free, particles.scales, _SEARCH.n_steps, goes_on
         )
         for modes in ends:
             top = max((mode.peak.log_mass for mode in modes), default=-np.inf)
-            peaks = [mode.peak for mode in modes if mode.peak.log_mass > top - _NEGLIGIBLE]
+            peaks = [mode.peak for mode in modes if mode.peak.log_mass > top - _SEARCH.negligible]
             is_suspect |= len(peaks) > 1 and _seems_missed(peaks, particles, is_free)
             known += at_new_places(peaks, known)
         if is_suspect:
-            found.append(_measure(known[:_MOST_MODES], is_free, joint, particles, log_z, rng, goes_on))
+            found.append(_measure(known[: _SEARCH.most_modes], is_free, joint, particles, log_z, rng, goes_on))
     return max((one for one in found if one), key=lambda one: one[1].missed.gain, default=None)
 
 
@@ -140,17 +147,17 @@ def _blocks(offsets: np.ndarray, n_dims: int) -> list[np.ndarray]:
     number = np.searchsorted(offsets, np.arange(n_dims), side="right")
     alone = [number == one for one in np.unique(number)]
     others = [~mask for mask in alone] if len(alone) > 2 else []
-    return [mask for mask in alone + others if mask.sum() <= _MOST_FREE and not mask.all()]
+    return [mask for mask in alone + others if mask.sum() <= _SEARCH.most_free and not mask.all()]
 
 
 def _seems_missed(peaks: list[Peak], particles: Particles, is_free: np.ndarray) -> bool:
     """Whether a conditional mode should, by Laplace's approximation, have far more particles than the run has."""
     log_masses = np.array([peak.log_mass for peak in peaks])
     expected = np.exp(log_masses - log_sum_exp(log_masses))
-    z, reach = particles.positions[:, is_free], chi2.ppf(_AROUND, is_free.sum())
+    z, reach = particles.positions[:, is_free], chi2.ppf(_SEARCH.around, is_free.sum())
     weights = np.exp(particles.log_weights)
     present = np.array([weights[peak.squared_distance(z) < reach].sum() for peak in peaks])
-    return bool(np.any((expected > _SHARE) & (expected > _TIMES * present)))
+    return bool(np.any((expected > _SEARCH.share) & (expected > _SEARCH.times * present)))
 
 
 def _measure(
@@ -163,10 +170,10 @@ def _measure(
     goes_on: GoesOn,
 ) -> tuple[list[Peak], Compared] | None:
     """Follow modes of a block from particle to particle, and compare their masses with the run's."""
-    chosen = systematic(particles.log_weights, rng.random(), _MEASURED)
+    chosen = systematic(particles.log_weights, rng.random(), _SEARCH.measured)
     at = particles.positions[chosen]
     places = [np.stack([peak.position for peak in known])] * len(at)
-    ends = _climb(joint, at, places, is_free, particles.scales, _N_FOLLOWING, goes_on)
+    ends = _climb(joint, at, places, is_free, particles.scales, _SEARCH.n_following, goes_on)
     followed: list[list[Peak]] = [[] for _ in known]
     log_ratios = np.full((len(at), len(known)), -np.inf)
     where = np.full(len(at), len(known))
@@ -199,22 +206,22 @@ def _conditional_masses(
 ) -> list[np.ndarray]:
     """Measure the log masses of the regions around the modes at each particle (n, D) by importance sampling."""
     masses = []
-    for first in range(0, len(at), _TOGETHER):
+    for first in range(0, len(at), _SEARCH.together):
         rows, log_q, is_inside = [], [], []
-        for particle, modes in zip(at[first:], ends[first : first + _TOGETHER], strict=False):
+        for particle, modes in zip(at[first:], ends[first : first + _SEARCH.together], strict=False):
             peaks = [mode.peak for mode in modes]
             for number, peak in enumerate(peaks):
-                z, log_density = peak.sample(_DRAWS, rng)
-                rows.append(np.tile(particle, (_DRAWS, 1)))
+                z, log_density = peak.sample(_SEARCH.draws, rng)
+                rows.append(np.tile(particle, (_SEARCH.draws, 1)))
                 rows[-1][:, is_free] = z
                 log_q.append(log_density)
                 is_inside.append(regions_of(peaks, z) == number)
-        values = joint(np.concatenate(rows))[0].reshape(-1, _DRAWS) if rows else np.empty((0, _DRAWS))
+        values = joint(np.concatenate(rows))[0].reshape(-1, _SEARCH.draws) if rows else np.empty((0, _SEARCH.draws))
         found = iter(
             measure_region(value - one, inside).log_mass
             for value, one, inside in zip(values, log_q, is_inside, strict=True)
         )
-        masses += [np.array([next(found) for _ in modes]) for modes in ends[first : first + _TOGETHER]]
+        masses += [np.array([next(found) for _ in modes]) for modes in ends[first : first + _SEARCH.together]]
     return masses
 
 
@@ -228,7 +235,7 @@ def _widen(peaks: list[Peak], is_free: np.ndarray, joint: Joint, particles: Part
     covariance[np.ix_(is_free, is_free)] = within + between
     covariance[np.ix_(~is_free, ~is_free)] = np.cov(rest.T, aweights=weights)
     position[is_free], position[~is_free] = places.mean(axis=0), np.average(rest, axis=0, weights=weights)
-    scale = np.linalg.cholesky(covariance + _JITTER * np.diag(np.diag(covariance)))
+    scale = np.linalg.cholesky(covariance + _SEARCH.jitter * np.diag(np.diag(covariance)))
     inverse = solve_triangular(scale, np.eye(len(position)), lower=True)
     value = float(joint(position[None])[0][0])
     return Peak(position, value, scale, inverse, float(np.log(np.diag(scale)).sum()))

@@ -9,6 +9,7 @@ import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,36 +28,34 @@ from pymc_hais.run.modes.measured import Compared, in_order, regions_of, with_sh
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning.metric import marginal_scales
 
-#: Evaluations of each start, on average at least and at most, and the share of the run's evaluations in between: in 20
-#: dimensions climbs may need a hundred, and those that end early leave theirs.
-_FEWEST_STEPS, _MOST_STEPS, _SHARE = 15, 150, 0.05
-#: The same for all starts together, which are fewer where the run was short.
-SHARE_OF_STARTS = 0.15
-#: Evaluations of each start, at least, where the search is to confirm a fit by draws of the prior.
-_CONFIRMING_STEPS = 100
-#: Share of a limit of time that the search may take of what is left.
-SHARE_OF_TIME = 0.25
-#: Share of the other starts that are draws of the reference: particles mostly lead where the run has been.
-_FROM_REFERENCE = 0.7
-#: The same where the search is to confirm a fit.
-_MOSTLY_FROM_REFERENCE = 0.9
-#: Share of the starts that are particles whose labels have traded places, where the density allows that.
-_TRADED = 0.1
-#: Share of the starts that are then particles with one variable drawn from the reference.
-_EXCHANGED = 0.2
-#: Positions that such starts are chosen from, at most.
-_MOST_EXCHANGED = 6000
-#: Evaluations of each while that variable alone climbs, and then the others.
-_EXCHANGED_STEPS = (20, 40)
-#: Nats below the top at which they have arrived.
-_TOP = 1e-3
-#: Nats below log Z beyond which a mode is not worth a look.
-NEGLIGIBLE = 6.0
-#: Share of climbs from draws of the reference that lead to modes with a real mass, below which blocks of variables
-#: climb, too.
-_HARDLY_ANY = 0.1
-#: Share of Z of a mode that says, where one climb alone has reached it, that others may be as hard to reach.
-_REAL_SHARE = 0.05
+
+class Search(NamedTuple):
+    """How many climbs look for modes, from where, and when a mode counts."""
+
+    fewest_steps: int = 15  # evaluations of each start, on average at least
+    most_steps: int = 150  # at most: in 20 dimensions climbs may need a hundred, and those that end early leave theirs
+    share: float = 0.05  # of the run's evaluations, in between
+    share_of_starts: float = 0.15  # the same for all starts together, which are fewer where the run was short
+    #: evaluations of each start, at least, where the search is to confirm a fit by draws of the prior
+    confirming_steps: int = 100
+    share_of_time: float = 0.25  # that the search may take of what is left of a limit of time
+    #: share of the other starts that are draws of the reference: particles mostly lead where the run was
+    from_reference: float = 0.7
+    mostly_from_reference: float = 0.9  # the same where the search is to confirm a fit
+    #: share of the starts that are particles whose labels have traded places, where the density allows that
+    traded: float = 0.1
+    exchanged: float = 0.2  # share of the starts that are then particles with one variable drawn from the reference
+    most_exchanged: int = 6000  # positions that such starts are chosen from
+    #: evaluations of each while that variable alone climbs, and then the others
+    exchanged_steps: tuple[int, int] = (20, 40)
+    top: float = 1e-3  # nats below the top at which they have arrived
+    negligible: float = 6.0  # nats below log Z beyond which a mode is not worth a look
+    #: share of climbs from the reference that lead to real modes, below which blocks of variables climb, too
+    hardly_any: float = 0.1
+    real_share: float = 0.05  # of Z: a mode that one climb alone has reached says that others may be as hard to reach
+
+
+SEARCH = Search()
 
 
 def find_modes(
@@ -87,22 +86,22 @@ def _search(
     points: np.ndarray | None, remembered: np.ndarray | None, evidence: Evidence, log_z: float, runner: Runner
 ) -> Modes | None:
     problem, run, needs_confirming = evidence.problem, evidence.run, np.isfinite(evidence.plan.n_confirming)
-    clock, n_gradients = runner.clock.part(SHARE_OF_TIME), runner.ledger.n_annealed
+    clock, n_gradients = runner.clock.part(SEARCH.share_of_time), runner.ledger.n_annealed
     joint = Joint(problem, runner.paying("modes"))
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES))
-    fewest, n_least = (_CONFIRMING_STEPS, CHUNK) if needs_confirming else (_FEWEST_STEPS, 0)
-    n_steps = int(np.clip(_SHARE * n_gradients / CHUNK, fewest, _MOST_STEPS))
+    fewest, n_least = (SEARCH.confirming_steps, CHUNK) if needs_confirming else (SEARCH.fewest_steps, 0)
+    n_steps = int(np.clip(SEARCH.share * n_gradients / CHUNK, fewest, SEARCH.most_steps))
     metric = np.asarray(evidence.ladder.metrics[evidence.ladder.metric_index[-1]], np.float64)
-    n_starts = joint.round_up(max(int(SHARE_OF_STARTS * n_gradients / n_steps), n_least))
+    n_starts = joint.round_up(max(int(SEARCH.share_of_starts * n_gradients / n_steps), n_least))
     given = [one for one in (points, remembered) if one is not None]
     own = np.concatenate([np.empty((0, problem.layout.n_dims)), *given])
     starts, is_drawn, is_own = _starts(problem, run, own, runner, joint, metric, rng, n_starts, needs_confirming)
     climbed = climb(joint, starts, metric, n_steps, lambda *_: clock.left > 0.0)
-    kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - NEGLIGIBLE]
+    kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - SEARCH.negligible]
     # Climbs from where a run has been are no independent ones, and hide that another one alone has led there.
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[~is_own][:, kept].sum(axis=0)
     block = None
-    if climbed.arrivals[is_drawn][:, kept].any(axis=1).sum() < _HARDLY_ANY * is_drawn.sum():
+    if climbed.arrivals[is_drawn][:, kept].any(axis=1).sum() < SEARCH.hardly_any * is_drawn.sum():
         particles, goes_on = Particles.of(run, marginal_scales(metric)), lambda *_: clock.left > 0.0
         block = find_modes_given_others(joint, particles, starts[is_drawn], problem.layout.offsets, log_z, rng, goes_on)
     if block is None and (not peaks or clock.left == 0.0):
@@ -112,7 +111,9 @@ def _search(
     modes = in_order(problem, peaks, positions, compared, evidence.estimate.log_prior_mass)
     if block is not None:
         return replace(modes, is_conditional=True)
-    counts = np.array([mass.log_mass for mass in compared.masses]) > log_z + compared.missed.gain + np.log(_REAL_SHARE)
+    counts = np.array([mass.log_mass for mass in compared.masses]) > log_z + compared.missed.gain + np.log(
+        SEARCH.real_share
+    )
     return replace(
         modes,
         n_confirming=int(np.sum(climbed.has_arrived & is_drawn)) if problem.reference.is_prior else 0,
@@ -138,10 +139,10 @@ def _starts(
     """
     own = problem.to_coordinates(points[: CHUNK // 2]) if len(points) else points
     labels = Labels(problem, runner)
-    n_traded = int(_TRADED * n) if labels.n_trades else 0
+    n_traded = int(SEARCH.traded * n) if labels.n_trades else 0
     free = max(0, n - len(own) - n_traded)
-    n_exchanged = int(_EXCHANGED * free) if confirms else 0
-    n_drawn = int((_MOSTLY_FROM_REFERENCE if confirms else _FROM_REFERENCE) * (free - n_exchanged))
+    n_exchanged = int(SEARCH.exchanged * free) if confirms else 0
+    n_drawn = int((SEARCH.mostly_from_reference if confirms else SEARCH.from_reference) * (free - n_exchanged))
     drawn = problem.reference.draw(n_drawn, runner.seeds.sequence(Purpose.MODES, 1))
     with np.errstate(all="ignore"):
         far = problem.to_coordinates(drawn.positions[~drawn.clipped])
@@ -173,10 +174,10 @@ def _exchange(
     """
     ends = np.unique(problem.layout.offsets).tolist()
     n_variables = len(ends) - 1
-    n_tried = max(CHUNK, _MOST_EXCHANGED // (n_variables + 1))
+    n_tried = max(CHUNK, SEARCH.most_exchanged // (n_variables + 1))
     best, slopes, before = [], [], choose(n_tried)
     values, own = joint(before)[0], problem.to_model(before)
-    for number, (start, stop) in enumerate(itertools.pairwise(ends[: 1 + _MOST_EXCHANGED // CHUNK])):
+    for number, (start, stop) in enumerate(itertools.pairwise(ends[: 1 + SEARCH.most_exchanged // CHUNK])):
         drawn = problem.reference.draw(n_tried, runner.seeds.sequence(Purpose.MODES, 9, number))
         x = own.copy()
         with np.errstate(all="ignore"):
@@ -192,8 +193,8 @@ def _exchange(
         return before[:0]
     is_free, z = np.concatenate(slopes), np.concatenate(best)
     scales = marginal_scales(metric)
-    for n_steps in _EXCHANGED_STEPS:
-        z, is_free = ascend(joint, z, scales, n_steps, _TOP, is_free=is_free).positions, ~is_free
+    for n_steps in SEARCH.exchanged_steps:
+        z, is_free = ascend(joint, z, scales, n_steps, SEARCH.top, is_free=is_free).positions, ~is_free
     return z
 
 
