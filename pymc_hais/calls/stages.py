@@ -17,8 +17,8 @@ from pymc_hais.planning.starts import StartOptions, is_auto
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.evidence import Evidence, Modes
 from pymc_hais.run.modes.beside_sites import find_modes_beside_sites
+from pymc_hais.run.modes.measured import are_outside, is_lost, measure_outside, reweigh, with_outside
 from pymc_hais.run.modes.search import find_modes
-from pymc_hais.run.parts import are_outside, is_lost, measure_outside, reweigh, with_outside
 from pymc_hais.run.plan import Fallback, Plan
 from pymc_hais.run.rounds import log_start, run_rounds
 from pymc_hais.run.row_evidence import count_unconfirmed

@@ -7,9 +7,8 @@ import numpy as np
 from xarray import DataTree
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.density import Layout, Model, build_layout, build_unconstrain, check_model, discrete_names, is_model
+from pymc_hais.density import Layout, Model, build_layout, build_unconstrain, check_model, discrete_names
 from pymc_hais.density.compat import find_observations
-from pymc_hais.problem.parameter_path import is_geometric
 
 #: Draws of a chain, at least: bridging and fitting take a half each.
 _FEWEST = 50
@@ -99,15 +98,6 @@ def _are_equal(ours: np.ndarray, theirs: np.ndarray) -> bool:
     if not (np.issubdtype(ours.dtype, np.number) and np.issubdtype(theirs.dtype, np.number)):
         return bool(np.array_equal(ours, theirs))
     return bool(np.allclose(ours, theirs, rtol=1e-6, atol=0.0, equal_nan=True))  # float32 files
-
-
-def check_takes_modes(reference: Any, path: Any) -> None:
-    """Refuse ``modes`` with a reference that cannot be mixed with them."""
-    if not is_geometric(path) or is_model(reference) or is_result(reference):
-        raise ValueError(
-            '`modes` adds Gaussians to the reference, so it takes neither another `path` than "geometric" nor a '
-            "`reference` that is a model or a result: leave one of them out."
-        )
 
 
 def read_modes(model: Model, modes: Any) -> np.ndarray:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pymc_hais.density import Model, is_model
-from pymc_hais.inputs.draws import check_takes_modes, is_result, read_modes, read_positions
+from pymc_hais.inputs.draws import is_result, read_modes, read_positions
 from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.planning.starts import GivenDraws, StartOptions
 from pymc_hais.problem.parameter_path import is_geometric
@@ -31,7 +31,11 @@ def read_start(model: Model, asked: SimpleNamespace, estimators: tuple[str, ...]
         raise ValueError("`estimators` takes no other model as reference: log Z is then the ratio of two integrals.")
     points = None
     if asked.modes is not None:
-        check_takes_modes(reference, path)
+        if not is_geometric(path) or is_model(reference) or is_result(reference):
+            raise ValueError(
+                '`modes` adds Gaussians to the reference, so it takes neither another `path` than "geometric" nor a '
+                "`reference` that is a model or a result: leave one of them out."
+            )
         points = read_modes(model, asked.modes)
     if is_result(reference):
         draws = read_positions(model, reference, "reference")

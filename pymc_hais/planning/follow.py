@@ -13,8 +13,8 @@ from pymc_hais.planning.learning import Trial
 from pymc_hais.planning.mass import find_mass
 from pymc_hais.planning.starts import Search
 from pymc_hais.problem.building import build_problem
-from pymc_hais.references import prior_alone
-from pymc_hais.run.plan import EVERY_STATE, Own, Plan, Start, spec_for, spec_of
+from pymc_hais.references import Margins, prior_alone
+from pymc_hais.run.plan import EVERY_STATE, Own, Plan, Start, Tables, spec_of
 from pymc_hais.run.row_evidence import PriorMass
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import FINAL_MOVES
@@ -33,7 +33,9 @@ def compile_known(plan: Plan, model: Model, reference: Any, runner: Runner) -> S
         raise ValueError(f"The model is another one than that of `plan`: {difference}. Leave the plan out.")
     is_table = isinstance(start.reference, str) and start.reference == EVERY_STATE
     is_own = isinstance(start.reference, Own)
-    spec = "prior" if is_table else reference if is_own else spec_for(start.reference, model, layout)
+    spec = "prior" if is_table else reference if is_own else start.reference
+    if isinstance(spec, Tables):  # of margins, which get the variables of this model
+        spec = Margins(spec.continuous, layout.n_continuous, layout.sites, spec.probabilities)
     mass = None if is_table else _mass(start, model, runner)
     is_alone = isinstance(spec, str) and spec == "prior"
     log_prior_mass = 0.0 if is_alone or mass is None else mass.estimate.value

@@ -10,9 +10,11 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.transforms import Ordered
+from pymc.distributions.truncated import TruncatedRV
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.tensor.random.basic import UniformRV
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_hais.density.compat import Transform, replace_rng_nodes, toposort_replace
@@ -20,7 +22,6 @@ from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, writ
 from pymc_hais.density.facts import keeps_all
 from pymc_hais.density.layout import free_variables
 from pymc_hais.density.markov.markov import draw_right
-from pymc_hais.density.rewrites.truncated import draw_beyond_bounds
 
 #: How far a draw may come back from where it was, relative to one or to its size: no more than rounding explains, lest
 #: draws near a set of no volume are taken for draws in it.
@@ -168,3 +169,31 @@ def _with_axis(output: Variable, mapped: dict[Any, Any], n: int) -> Any:
     if isinstance(output, Constant):
         return pt.alloc(output, n, *output.type.shape)
     raise NotImplementedError(f"{output} does not vary from draw to draw")
+
+
+def draw_beyond_bounds(graph: FunctionGraph) -> None:
+    """Let truncated variables of a graph draw between bounds that may be infinite: there the function is 0 or 1."""
+    for node in graph.toposort():
+        if isinstance(node.op, TruncatedRV) and (op := _with_known_ends(node.op)) is not None:
+            new = op.make_node(*node.inputs)
+            graph.replace_all(tuple(zip(node.outputs, new.outputs, strict=True)), import_missing=True)
+
+
+def _with_known_ends(op: Any) -> Any:
+    """Return the same operation with a uniform draw between known ends; None for one that draws by rejection."""
+    inner = op.fgraph.unfreeze()
+    uniform = inner.outputs[1].owner
+    if uniform is None or not isinstance(uniform.op, UniformRV):
+        return None
+    lower, upper = inner.inputs[-2:]
+    rng, size, low, high = uniform.inputs
+    ends = pt.switch(pt.eq(lower, -float("inf")), 0.0, low), pt.switch(pt.eq(upper, float("inf")), 1.0, high)
+    new = uniform.op.make_node(rng, size, *(end.astype(low.dtype) for end in ends))
+    inner.replace_all(tuple(zip(uniform.outputs, new.outputs, strict=True)), import_missing=True)
+    return TruncatedRV(
+        base_rv_op=op.base_rv_op,
+        inputs=list(inner.inputs),
+        outputs=list(inner.outputs),
+        ndim_supp=op.ndim_supp,
+        max_n_steps=op.max_n_steps,
+    )

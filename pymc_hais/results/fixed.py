@@ -1,6 +1,7 @@
 """A model without free variables -> its result: log Z is its log density, and nothing is sampled."""
 
 import json
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,10 @@ from pymc_hais.inputs.estimates import EVIDENCE
 from pymc_hais.inputs.labels import Output, as_dataset, labels_of
 from pymc_hais.results.datatree import add_groups, data_groups, evidence_group, name_estimate, to_tree
 from pymc_hais.results.diagnose import unfinished
-from pymc_hais.results.report import PACKAGES, log_fixed, quantity_of
+from pymc_hais.results.report import PACKAGES, quantity_of
 from pymc_hais.runner.runner import Runner
+
+_log = logging.getLogger("pymc.hais")
 
 
 def to_fixed_tree(model: pm.Model, output: Output, runner: Runner) -> DataTree:
@@ -56,7 +59,7 @@ def to_fixed_tree(model: pm.Model, output: Output, runner: Runner) -> DataTree:
         EVIDENCE: evidence_group(estimate, (), (), attrs),
         **added,
     }
-    log_fixed(estimate, attrs["quantity"])
+    _log.info(f"{attrs['quantity']} {estimate.value:.3f} (exact: the model has no free variables)")
     return name_estimate(to_tree(every), estimate, attrs)
 
 

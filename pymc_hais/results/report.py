@@ -53,11 +53,6 @@ def log_model(model: pm.Model) -> None:
     _log.info(f"HAIS: [{', '.join(rv.name for rv in model.free_RVs)}]")
 
 
-def log_fixed(estimate: LogZEstimate, quantity: str) -> None:
-    """Log the log Z of a model without free variables."""
-    _log.info(f"{quantity} {estimate.value:.3f} (exact: the model has no free variables)")
-
-
 def log_outcome(estimate: LogZEstimate, evidence: Evidence, runner: Runner) -> None:
     """Log the estimate, the seconds of the whole call and every finding; at DEBUG, the rounds and why they ended."""
     why = {

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from pymc_hais.core.records import AnnealingRun, Ladder, Schedule
-from pymc_hais.density import Layout, Model, ModelIdentity, Sites, SiteVariable
+from pymc_hais.density import Layout, ModelIdentity, Sites, SiteVariable
 from pymc_hais.estimators import NO_TAIL, Finding, Late, LogZEstimate, Tail
 from pymc_hais.kernels import Composed, Gibbs, Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.problem.problem import Compiler, Problem
@@ -239,10 +239,3 @@ def spec_of(reference: BoundReference) -> Any:
     if type(inner) is Margins and (inner.continuous is None or type(inner.continuous) in _PLAIN):
         return Tables(inner.continuous, tuple(inner.probabilities))
     return inner if type(inner) in (*_PLAIN, Gaussians) else Own(type(inner).__name__, reference.label)
-
-
-def spec_for(spec: Any, model: Model, layout: Layout) -> Any:
-    """Give tables of margins the variables of a model; other references stay as they are."""
-    if not isinstance(spec, Tables):
-        return spec
-    return Margins(spec.continuous, layout.n_continuous, layout.sites, spec.probabilities)

@@ -9,7 +9,6 @@ from pytensor.graph.replace import vectorize_graph
 
 from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.learning.family import Family
-from pymc_hais.references import Gaussian
 
 
 class Noise(NamedTuple):
@@ -17,11 +16,6 @@ class Noise(NamedTuple):
 
     sample: Callable[[int, np.random.Generator], np.ndarray]
     log_density: Callable[[np.ndarray], np.ndarray]
-
-
-def fit_gaussian(rows: np.ndarray) -> Gaussian:
-    """Return a Gaussian with the mean and covariance of rows (n, D)."""
-    return Gaussian(rows.mean(axis=0), factor_covariance(rows))
 
 
 def factor_covariance(rows: np.ndarray) -> np.ndarray:

@@ -10,8 +10,9 @@ import pytensor.tensor as pt
 from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.family import KINDS, Family
 from pymc_hais.learning.methods.contrast_error import MOST_PARAMETERS, Contrast, Slopes, compile_slopes
-from pymc_hais.learning.methods.noise import Noise, bind_noise, fit_frequencies, fit_gaussian
+from pymc_hais.learning.methods.noise import Noise, bind_noise, factor_covariance, fit_frequencies
 from pymc_hais.learning.protocol import Batch, Method, Pull
+from pymc_hais.references import Gaussian
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class NoiseContrastive(Method):
         if self.noise is None and family.visible[0].kind != "real":
             noise = fit_frequencies(family, rows)
         else:
-            noise = bind_noise(fit_gaussian(rows) if self.noise is None else self.noise, family.n_dims)
+            fit = Gaussian(rows.mean(axis=0), factor_covariance(rows))
+            noise = bind_noise(fit if self.noise is None else self.noise, family.n_dims)
         return noise, compile_slopes(family), rows
 
     def prepare(self, state: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:

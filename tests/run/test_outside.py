@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.run.parts import Outside, is_lost, with_outside
+from pymc_hais.run.modes.measured import Outside, is_lost, with_outside
 
 
 def test_a_part_is_lost_where_the_second_run_has_less_beyond_both_errors():
