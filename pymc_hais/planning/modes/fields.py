@@ -33,10 +33,10 @@ class _Search(NamedTuple):
     """How the climbs are made, and when a start with fields integrated out is good enough."""
 
     solved: int = 20_000  # elements of fields that the starts of a climb have in all
-    most_starts: int = 250  # the most starts
+    most_starts: int = 250  # of a climb
     starts: int = 20  # of the climbs
     others: int = 3  # other peaks that must lead to the same one
-    same: float = 1.0  # how near, in standard deviations
+    same: float = 1.0  # standard deviations within which two peaks are the same
     turns: int = 8  # of climbs and of points
     stays: float = 0.1  # standard deviations within which a point stays
     bold: int = 3  # turns before steps are halved, as climbs and points may run in circles
@@ -55,6 +55,7 @@ class _Search(NamedTuple):
 
 _SEARCH = _Search()
 
+#: Shares of a Newton step that are tried.
 _SHARES = np.append(0.5 ** np.arange(10), 0.0)
 #: Tells the random numbers of its pilot from others'.
 _FROM_FIELDS = 5

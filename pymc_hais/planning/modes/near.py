@@ -41,22 +41,22 @@ class _Search(NamedTuple):
     steps_per_dim: int = 2  # and as many more for each dimension
     patience: int = 30  # evaluations of each start after which half of the starts must have ended
     patience_per_dim: int = 1  # and as many more for each dimension
-    share_of_time: float = 0.2  # of a limit of time: what the climbs may take of what is left
+    share_of_time: float = 0.2  # that the climbs may take of what is left of a limit of time
     agreeing: float = 0.9  # share of the starts that must end at the mode
     #: nats of mass, by Laplace's approximation, below the highest peak from which on another does not count
     negligible: float = 12.0
     draws: int = CHUNK  # importance draws of a fit
-    turns: int = 6  # in which a fit may follow them
+    turns: int = 6  # in which a fit may follow the draws
     good_share: float = 0.6  # share of the draws that must count, where hardly any annealing is needed
-    good_tail: float = 0.5  # the heaviest tail of their weights, there
+    good_tail: float = 0.5  # the heaviest tail of the weights of these draws
     followed: float = 0.3  # share that must count where the fit goes on to follow them
     draws_per_dim: int = 50  # that a fit to draws takes
     #: nats by which the pilot from the fit may come out above its importance draws: it moved where these were not
     moved: float = 0.5
     doubting: int = 100  # particles of a pilot that looks for what no climb has led to, at least
     fewest_families: float = 10.0  # effective draws of the prior that must have led to where the pilot ends
-    from_fit: int = 3  # tells the random numbers of the pilot from the fit from others'
-    from_prior: int = 4  # the same of the pilot from the prior
+    from_fit: int = 3  # number of the pilot from the fit, so that its random numbers are its own
+    from_prior: int = 4  # number of the pilot from the prior
 
 
 _SEARCH = _Search()
