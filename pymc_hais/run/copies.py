@@ -24,7 +24,7 @@ class _Sizes(NamedTuple):
 
     draws: int = 3  # at which the density is compared
     trades: int = 160  # that are tested, at most: two chunks of evaluations
-    few: int = 4  # variables with the same number of labels of which all subsets are tested; else all and each alone
+    few: int = 4  # variables with as many labels whose subsets are all tested; else all together and each alone
 
 
 _SIZES = _Sizes()

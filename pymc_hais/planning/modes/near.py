@@ -34,7 +34,7 @@ from pymc_hais.tuning.pilot import next_beta
 
 
 class _Search(NamedTuple):
-    """How climbs and importance draws look for the mode, and what speaks against a start from it."""
+    """How climbs and importance draws look for the mode, and when a start from it is good enough."""
 
     fewest_starts: int = 20  # of the climbs
     most_steps: int = 60  # evaluations of each start, at most
