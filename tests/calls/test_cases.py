@@ -23,7 +23,7 @@ LONG = {
 }
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(8)
 @pytest.mark.filterwarnings("ignore")  # the cases' own code
 @pytest.mark.parametrize("case", [case for case in VARIANTS if case not in LONG])
 def test_no_case_is_confidently_wrong(case):
@@ -41,7 +41,7 @@ def test_no_case_is_confidently_wrong(case):
 BRIDGED = ["hier_normal:H0", "hier_normal:H1", "sleep_ttest:jeffreys_H1", "sleep_ttest:jeffreys_H0", "radiata_pine:m1"]
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.filterwarnings("ignore")  # the cases' own code, and NUTS
 @pytest.mark.parametrize("case", BRIDGED)
 def test_a_bridge_from_the_draws_of_nuts_finds_the_truth(case):

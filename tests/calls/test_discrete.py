@@ -260,7 +260,7 @@ def test_an_index_of_a_continuous_variable():
     assert_sum(model, which=[0, 1, 2], mu=np.linspace(-5.0, 5.0, 33))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_scalars_and_matrices_in_any_order():
     with pm.Model() as model:
         z = pm.Bernoulli("z", 0.4, shape=(2, 2))

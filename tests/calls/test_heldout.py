@@ -72,7 +72,7 @@ def test_two_errors_are_kept_apart(small):
     assert result.sizes["row"] == 100
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_rows_without_a_target_for_their_error_may_start_from_a_fit():
     phi = basis(6, 4)
     x = generate(phi, 5)
@@ -107,7 +107,7 @@ def test_same_bits_however_many_threads_and_rows_are_in_flight(small, monkeypatc
     "options",
     [
         pytest.param({}, id="default"),
-        pytest.param({"chains": 2, "draws": 100, "reference": "prior"}, marks=pytest.mark.slow, id="chains"),
+        pytest.param({"chains": 2, "draws": 100, "reference": "prior"}, marks=pytest.mark.exhaustive, id="chains"),
     ],
 )
 def test_one_row_is_sample_hais_to_the_bit(options, monkeypatch):
@@ -178,7 +178,7 @@ def test_without_causes_the_weights_are_constant():
     np.testing.assert_allclose(result["ess"], 200.0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_counts_that_are_observed_from_a_data_container_in_several_chains():
     y = np.array([[1, 2], [3, 4], [0, 9]])
     with pm.Model() as model:

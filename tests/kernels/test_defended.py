@@ -49,6 +49,7 @@ points = st.tuples(st.floats(-3.0, 1.0), st.floats(-3.0, 1.0)).map(np.array)
 
 
 @pytest.mark.few(5)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", NAMESPACES)
 @pytest.mark.parametrize("kind", SCALES)
 @pytest.mark.parametrize("df", [2.0, 7.0, np.inf])

@@ -165,6 +165,7 @@ def test_a_form_is_quadratic_by_its_graph_or_not_at_all(write, is_proven):
 
 
 @pytest.mark.few(3)
+@pytest.mark.every(3)
 @BY_MODEL
 @pytest.mark.parametrize("beta", [1.0, 0.3])
 def test_enumeration_gives_the_exact_moments(build, beta):
@@ -176,6 +177,7 @@ def test_enumeration_gives_the_exact_moments(build, beta):
 
 
 @pytest.mark.few(3)
+@pytest.mark.every(2)
 @BY_MODEL
 def test_selection_leaves_out_what_is_not_selected(build):
     family, rows, parameters, table = prepared(build)

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import beta, gamma, halfnorm, multivariate_normal
 
-from pymc_hais import extend, log_marginal_likelihood, sample_hais, save_plan
+from pymc_hais import log_marginal_likelihood, sample_hais, save_plan
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
 from tests.toys import HAS_JAX
@@ -84,15 +84,12 @@ def test_areas_are_integrated_out(build):
 
 @pytest.mark.slow
 def test_areas_go_on_from_a_plan(tmp_path):
-    model, truth, _, idata = integrated(icar)
+    *_, idata = integrated(icar)
     save_plan(idata, tmp_path / "plan")
     other, other_truth = icar(7)
-    planned, again = estimate(other, plan=tmp_path / "plan", random_seed=2)
+    planned, again = estimate(other, plan=tmp_path / "plan", target_se=None, random_seed=2)
     assert_right(planned, other_truth)
     assert "the mode" in again["posterior"].attrs["reference"]  # so in the coordinates of the areas
-    longer = extend(idata, draws=500, model=model, progressbar=False, random_seed=3)
-    assert longer["posterior"].sizes["draw"] == 1000
-    assert_right(log_marginal_likelihood(longer), truth)
 
 
 @pytest.mark.parametrize("build", slow_but((), [icar, car], [icar, car]))

@@ -207,7 +207,7 @@ def test_too_many_states_are_annealed():
     assert abs(found.value - exact) < 4 * found.se < 0.4
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_spins_below_their_critical_temperature_keep_both_phases(seed):

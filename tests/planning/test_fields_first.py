@@ -50,7 +50,7 @@ def test_a_walk_beside_a_variable_with_two_modes(seed):
     assert is_spike.mean() == pytest.approx(0.7, abs=0.07)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_chain_without_anything_else():
     rng = np.random.default_rng(3)
     y = np.cumsum(rng.normal(size=70))

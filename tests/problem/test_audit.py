@@ -268,6 +268,7 @@ class Spiked:
         return pt.logaddexp(Ball().logp(x), -(x**2).sum() / 18 - np.log(2 * np.pi * 9)) - np.log(2)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "reference",

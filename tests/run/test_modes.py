@@ -261,7 +261,7 @@ def test_a_point_may_be_in_the_variables_own_spaces_or_in_the_unconstrained_one(
     assert np.allclose(read_modes(model, [tree, own]), expected * 2)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_draws_of_pm_sample_lead_to_modes():
     model, truth = of_parts(2, [(1.0, -3.0, 1.0), (3.0, 3.0, 0.5)], 4.0)
     with model:
