@@ -148,6 +148,8 @@ def draws_of(values, n_chains):
     return tree_of({"/posterior": xr.Dataset({"b": (("chain", "draw", "k"), values)})})
 
 
+@pytest.mark.few(3)
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("shared", "n_chains"), [(0.0, 1), (0.5, 1), (0.9, 4)])
 def test_draws_of_a_mean_field_approximation_are_not_of_the_posterior(shared, n_chains):
     """The Gaussian with independent coefficients nearest to the posterior has its mean and its precisions' diagonal."""

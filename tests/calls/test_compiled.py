@@ -281,6 +281,8 @@ def build_pair():
     return model
 
 
+@pytest.mark.few(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_another_model_is_refused(change):
     model = build_pair()

@@ -106,7 +106,7 @@ def test_same_bits_however_many_threads_and_rows_are_in_flight(small, monkeypatc
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({}, id="default"),
+        pytest.param({}, marks=pytest.mark.slow, id="default"),
         pytest.param({"chains": 2, "draws": 100, "reference": "prior"}, marks=pytest.mark.exhaustive, id="chains"),
     ],
 )

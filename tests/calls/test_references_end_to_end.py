@@ -162,6 +162,8 @@ def test_a_wedge_between_skew_walls():
     assert_right(found, np.log(angle / (2 * np.pi)))
 
 
+@pytest.mark.few(2)
+@pytest.mark.every(2)
 @pytest.mark.parametrize("schedule", ["linear", "sigmoid", "geometric", "array"])
 def test_fixed_schedules(schedule):
     array = np.linspace(0, 1, 201) ** 2

@@ -116,7 +116,7 @@ def short():
         yield
 
 
-@pytest.fixture(scope="module", params=slow_but({"walk", "several", "regression", "scaled areas"}, MODELS))
+@pytest.fixture(scope="module", params=slow_but({"walk", "regression"}, MODELS, {"folded", "innovations"}))
 def case(request):
     return request.param, *charted(MODELS[request.param](), 20, normals=True)
 

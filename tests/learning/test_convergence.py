@@ -147,6 +147,7 @@ def test_wide_noise_shifts_the_weights_of_components():
     assert expected < 0.25
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("distance", "name"), [(8.0, "contrast"), (1.5, "score")])
 def test_weights_that_a_method_sees(distance, name):
     model, data, share = two_components(distance, n=500)
@@ -154,6 +155,7 @@ def test_weights_that_a_method_sees(distance, name):
     np.testing.assert_allclose(model["w"].get_value(), share, atol=0.1)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "heavy", [np.random.default_rng(3).standard_t(2.1, N), np.exp(2.0 * np.random.default_rng(3).normal(size=N))]
 )

@@ -54,6 +54,7 @@ def generalised():
     return total / len(BITS)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("method", "expected"),
     [

@@ -152,6 +152,7 @@ def test_particles_from_the_prior_confirm_a_fit_if_their_log_z_agrees(monkeypatc
     assert asked == ([700] if affordable == 2.0 else [])
 
 
+@pytest.mark.slow
 def test_a_fit_that_too_little_speaks_for_gives_way_to_the_prior_where_that_costs_little(monkeypatch):
     monkeypatch.setattr(stages, "FEWEST_FAMILIES", np.inf)
     monkeypatch.setattr(stages, "_AFFORDABLE", 0.0)

@@ -381,12 +381,16 @@ RIGHT_SITES = {
 }
 
 
+@pytest.mark.few(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", WRONG_SITES)
 def test_wrong_priors_of_sites_are_refused_by_name(name):
     with pytest.raises(ValueError, match=r"draws of `x`.*do not follow its log density"):
         audit(modelled(WRONG_SITES[name]))
 
 
+@pytest.mark.few(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", RIGHT_SITES)
 def test_right_priors_of_sites_pass(name):
     audit(modelled(RIGHT_SITES[name]))

@@ -48,6 +48,7 @@ def rows():
     return build_problem(one_row(), "prior", C, SEEDS, ROWS, takes_fit=True)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", FITS)
 def test_each_row_has_the_density_of_the_model_that_holds_it(name, rows):
     problem, fitted = rows, FITS[name]

@@ -89,6 +89,8 @@ UNBOUNDED = [
 ]
 
 
+@pytest.mark.few(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("build", "what"), UNBOUNDED)
 def test_what_nothing_bounds_is_named(build, what):
     refused(build, f"Nothing bounds {what}: .* Give `.` a proper prior|Nothing bounds {what}: ", reference="gaussian")
@@ -106,6 +108,8 @@ def test_a_potential_of_the_wrong_sign_is_told_of_its_sign(build, what):
     refused(build, rf"grows without bound along {what}, .* pm.Potential\(name, -energy\)")
 
 
+@pytest.mark.few(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "build",
     [

@@ -65,6 +65,8 @@ def slopes(function, x, step=1e-6):
     return np.array(found)
 
 
+@pytest.mark.few(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("name", BRANCHES)
 def test_what_is_not_chosen_has_no_part_in_the_gradient(name):
     evaluate = ours(BRANCHES[name])

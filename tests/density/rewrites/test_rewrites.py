@@ -319,6 +319,8 @@ NORMALS = {
 }
 
 
+@pytest.mark.few(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", NORMALS)
 def test_constant_covariances_leave_products(name):
     s = pt.exp(X[0])
