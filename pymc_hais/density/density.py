@@ -28,6 +28,7 @@ from pymc_hais.density.sites.conditionals import SiteRule, add_conditionals
 from pymc_hais.density.sites.interactions import Meetings, find_meetings, find_rules
 from pymc_hais.density.sites.lookups import confine_lookups, ranges_of
 from pymc_hais.density.sites.terms import open_conditions
+from pymc_hais.density.tables.equal_rows import merge_equal_rows
 
 #: ``(x, log_prior) -> log density`` of a reference, as graphs.
 type LogReference = Callable[[Any, Any], Any]
@@ -187,12 +188,12 @@ def _assemble(
     position = next(rest)
     betas, inputs, sites, shared = (list(itertools.islice(rest, len(one))) for one in others)
     prepared, prepared_values, preparation = cut_prepared(graph, shared, containers) if containers else ([], [], None)
-    data, data_values = lift_data(graph)
+    outputs, data, data_values = merge_equal_rows(graph.outputs, *lift_data(graph))
     return DensityGraph(
         model,
         layout,
         position,
-        graph.outputs,
+        outputs,
         betas,
         inputs,
         list(input_values),

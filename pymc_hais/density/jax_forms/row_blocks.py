@@ -19,10 +19,10 @@ from pymc_hais.density.compat import Cholesky, SolveTriangular
 from pymc_hais.density.compiling import freeze_dims_and_data, untraced
 from pymc_hais.density.density import DensityGraph
 from pymc_hais.density.jax_forms.linker import exchange, jax_mode
-from pymc_hais.density.proofs.rowwise import Rows, find_rows
 from pymc_hais.density.rewrites.gradients import InverseFactor
 from pymc_hais.density.rewrites.graphs import core_op
 from pymc_hais.density.sites.terms import reached_from
+from pymc_hais.density.tables.rowwise import Rows, find_rows
 
 #: Rows from which on they are cut: of fewer, the arrays of a few particles stay in the cache as they are.
 _FEWEST = 2**15

@@ -50,6 +50,8 @@ class Rows:
         Variable, over all rows -> how those over parts of the rows are put together.
     free : list
         What it takes that is the same for all rows.
+    in_parts : bool
+        Whether totals over parts of the rows are to be put together: increments then have to start from zero.
     """
 
     n: int
@@ -57,6 +59,7 @@ class Rows:
     axes: dict[Any, int] = field(default_factory=dict)
     totals: dict[Any, Total] = field(default_factory=dict)
     free: list[Any] = field(default_factory=list)
+    in_parts: bool = True
 
     def has(self, variable: Variable, axis: int) -> bool:
         """Whether a variable has its rows along an axis, or can be begun with there."""
@@ -65,7 +68,7 @@ class Rows:
         return self.axes.get(variable) == axis
 
 
-def find_rows(outputs: Sequence[Any], data: Sequence[Any], fewest: int) -> Rows | None:
+def find_rows(outputs: Sequence[Any], data: Sequence[Any], fewest: int, in_parts: bool = True) -> Rows | None:
     """Find the part of a graph that goes row by row through the longest tables of data.
 
     Parameters
@@ -75,6 +78,8 @@ def find_rows(outputs: Sequence[Any], data: Sequence[Any], fewest: int) -> Rows 
         Tables with n rows along any axis, and whatever else.
     fewest : int
         Of fewer rows it is not looked for.
+    in_parts : bool
+        As in :class:`Rows`.
 
     Returns
     -------
@@ -85,7 +90,7 @@ def find_rows(outputs: Sequence[Any], data: Sequence[Any], fewest: int) -> Rows 
     n = max((length for one in data for length in one.type.shape if length), default=0)
     given = {one: one.type.shape.index(n) for one in data if one.type.shape.count(n) == 1}
     while n >= fewest and given:
-        rows = Rows(n, dict(given))
+        rows = Rows(n, dict(given), in_parts=in_parts)
         if not _read(outputs, rows):
             return None
         if rows.given == given:
@@ -124,7 +129,7 @@ def _total_of(node: Apply, rows: Rows) -> Total | None:
         return _TOTALS.get(type(op.scalar_op))
     if _is_product(node) and rows.axes.get(first) != 0 and rows.axes.get(node.inputs[1]) != 1:
         return _SUM if rows.has(first, 1) and rows.has(node.inputs[1], 0) else None
-    if isinstance(op, AdvancedIncSubtensor) and first not in rows.axes and _are_zeros(first):
+    if isinstance(op, AdvancedIncSubtensor) and first not in rows.axes and (not rows.in_parts or _are_zeros(first)):
         _, values, *places = node.inputs
         is_added = not (op.set_instead_of_inc or op.ignore_duplicates)
         is_whole = values.type.ndim == 1 + first.type.ndim - len(places)
@@ -170,7 +175,8 @@ def _kept_axis(index: Sequence[Any], axis: int) -> int | None:
 
 def _are_lists(op: Any, places: Sequence[Any], rows: Rows) -> bool:
     """Whether places in the first dimensions of another table are one for each row."""
-    return op.idx_list == tuple(range(len(places))) and all(one.type.ndim == 1 and rows.has(one, 0) for one in places)
+    is_whole = op.idx_list == tuple(range(len(places))) and all(one.type.dtype != "bool" for one in places)
+    return is_whole and all(one.type.ndim == 1 and rows.has(one, 0) for one in places)
 
 
 def _are_zeros(variable: Variable) -> bool:
