@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 #: What a run of the unnormalised model and the rows' own runs cost together.
 _COSTS = ("n_gradients", "n_gradients_pilot", "compile_time", "pilot_time", "sampling_time")
 
-#: Error of a log Z that is divided by, as a share of the rows' own target.
-_SHARE_OF_TARGET = 0.3
 #: Arguments of the rows' own runs, of both these and the run for log Z, and all that ``posterior`` leaves idle.
 _OF_ROWS = ("draws", "chains", "target_se", "max_temperatures", "reference")
 _SHARED = ("cores", "kernel", "backend", "compile_kwargs", "progressbar", "progressbar_theme")
@@ -266,7 +264,8 @@ def _divide_by_potentials(
     result: HeldOut, attrs: dict[str, Any], model: pm.Model, runner: Runner, options: Mapping[str, Any]
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Divide rows by the mass that potentials leave of their variables' prior, so that they are densities of a row."""
-    target_se = _SHARE_OF_TARGET * (runner.sampling.target_se or 0.1)
+    # Error of a log Z that is divided by, as a share of the rows' own target.
+    target_se = 0.3 * (runner.sampling.target_se or 0.1)
     prior = prior_alone(model, with_potentials=True)
     log_z, costs = _anneal_for_all(prior, attrs, runner, {**options, "target_se": target_se})
     return result.minus("log_z", log_z), attrs | {name: costs[name] for name in _COSTS}

@@ -4,9 +4,6 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-#: Characters of a value that messages write out.
-_LONGEST = 60
-
 
 def quoted(names: Iterable[Any], joint: str = ", ") -> str:
     """Write names as code."""
@@ -16,7 +13,8 @@ def quoted(names: Iterable[Any], joint: str = ", ") -> str:
 def shown(value: Any) -> str:
     """Write a value that was given, or its type where it is long."""
     text = repr(value)
-    return text if len(text) <= _LONGEST and "\n" not in text else f"a {type(value).__name__}"
+    # Characters of a value that messages write out.
+    return text if len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"
 
 
 def refuse_unknown(name: str, given: Collection[str], known: Sequence[str]) -> None:

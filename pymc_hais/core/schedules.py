@@ -43,8 +43,6 @@ def constant_speed(betas: np.ndarray, barrier: np.ndarray, n_steps: int) -> Sche
 
 #: How far into its tails the sigmoid goes (Grosse, Maddison & Salakhutdinov 2013).
 _REACH = 4.0
-#: The first beta above zero of the geometric schedule.
-_FIRST = 1e-4
 
 
 def linear(n_steps: int) -> Schedule:
@@ -61,7 +59,8 @@ def sigmoid(n_steps: int) -> Schedule:
 
 def geometric(n_steps: int) -> Schedule:
     """Space log beta evenly from 1e-4 to 1, after 0."""
-    return Schedule(np.concatenate([[0.0], np.geomspace(_FIRST, 1.0, n_steps)[:-1], [1.0]]))
+    # The first beta above zero of the geometric schedule.
+    return Schedule(np.concatenate([[0.0], np.geomspace(1e-4, 1.0, n_steps)[:-1], [1.0]]))
 
 
 #: Name -> ``n_steps -> Schedule``.

@@ -22,8 +22,6 @@ from pymc_hais.estimators.unseen import pareto_k
 _SHARES = (0.7, 0.35, 0.18, 0.09, 0.04)
 #: Centres of w, from the mean of the draws (0) to the point (1).
 _CENTRES = (0.0, 0.25, 0.5, 0.75, 1.0)
-#: Squared nats by which two halves may differ for rounding.
-_ROUNDING = 1e-16
 
 
 class PointDensity(NamedTuple):
@@ -65,7 +63,8 @@ def estimate_point_density(
         min(effective_draws(own[:, :, i]) for i in range(len(tested))),
         max(rhat_of(own[:, :, i]) for i in range(len(tested))),
         float(np.sqrt((point - mean) @ np.linalg.solve(covariance, point - mean))),
-        abs(float(values[0] - values[1])) / float(np.sqrt(variances.sum() + _ROUNDING)) if is_finite else np.inf,
+        # Squared nats by which two halves may differ for rounding.
+        abs(float(values[0] - values[1])) / float(np.sqrt(variances.sum() + 1e-16)) if is_finite else np.inf,
     )
 
 

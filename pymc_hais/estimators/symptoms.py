@@ -14,10 +14,6 @@ from pymc_hais.estimators.unseen import pareto_k
 PARETO_K_LIMIT = 0.7
 #: Effective number of first ancestors below which parts of the target may be missing altogether.
 FEWEST_FAMILIES = 20.0
-#: Probability of a finding although the chains agree.
-_FALSE_ALARM = 1e-4
-#: Spread of estimates that rounding explains.
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -72,8 +68,9 @@ def measure_symptoms(run: AnnealingRun) -> Symptoms:
 
 def _disagreement(variance: Variance) -> float:
     """Compare the spread between the chains with that within them (F test)."""
-    if variance.between_dof == 0 or variance.within_dof == 0 or variance.between < _ROUNDING**2:
+    # Spread of estimates that rounding explains.
+    if variance.between_dof == 0 or variance.within_dof == 0 or variance.between < 1e-9**2:
         return 0.0
     ratio = variance.between / variance.within if variance.within > 0 else np.inf
     chance = f_distribution.sf(ratio, variance.between_dof, variance.within_dof)
-    return float(np.sqrt(ratio)) if chance <= _FALSE_ALARM else 0.0
+    return float(np.sqrt(ratio)) if chance <= 1e-4 else 0.0  # probability of a finding although the chains agree

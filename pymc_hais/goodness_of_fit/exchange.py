@@ -28,8 +28,6 @@ from pymc_hais.goodness_of_fit.stein import Suspect
 #: differences over sqrt(2 n) / 2.38; and of the logarithm of a factor, over sqrt(n).
 _SINGLE = (1.0, 0.1)
 _WHOLE = (1.0, 0.25)
-#: Beyond the range of the draws by so many interquartile ranges the walk does not go.
-_MARGIN = 3.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,8 @@ class Ruler:
     def of(cls, draws: np.ndarray, beyond: bool = True, variables: Sequence[SiteVariable] = ()) -> Self:
         """Read the scales off draws (N, D); ``beyond`` lets the walk leave their range, within that of the sites."""
         low, centre, high = np.quantile(draws, [0.25, 0.5, 0.75], axis=0)
-        margin = _MARGIN * (high - low) * beyond
+        # Beyond the range of the draws by so many interquartile ranges the walk does not go.
+        margin = 3.0 * (high - low) * beyond
         lower, upper = draws.min(axis=0) - margin, draws.max(axis=0) + margin
         for variable in variables:
             own = slice(variable.start, variable.stop)

@@ -39,8 +39,6 @@ from pymc_hais.tuning import CONSTANT_SPEED, FINAL_MOVES, Recipe
 ESTIMATORS = ("bridge", "linked", "bidirectional")
 #: From so many particles on, the memory they need is checked before compiling too, and not only before the pilot.
 _MANY = 10**6
-#: Particles of a chain that resample at all do so below this share of their number.
-_RESAMPLE_BELOW = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +195,8 @@ def _build_recipe(kernel: Kernel, asked: SimpleNamespace) -> tuple[Recipe, int |
         length = len(schedule)
     recipe = Recipe(
         n_final_moves=0 if n_temperatures == 0 else FINAL_MOVES,
-        resample_below=_RESAMPLE_BELOW if asked.resample else 0.0,
+        # Particles of a chain that resample at all do so below this share of their number.
+        resample_below=0.5 if asked.resample else 0.0,
         # A single step from 0 to 1 needs no tuned schedule.
         schedule=FIXED["linear"](1) if n_temperatures == 0 else schedule,
     )

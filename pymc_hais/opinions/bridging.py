@@ -14,8 +14,6 @@ from pymc_hais.tuning import fit_reference, log_densities
 
 #: Draws to which a reference is fitted, at most.
 _FITTED = 2000
-#: Nats to either side by which the balance of two bridges is moved, to see whether they agree.
-_TILT = 2.0
 
 
 class BridgeResult(NamedTuple):
@@ -143,7 +141,8 @@ def _tilt(at_reference: np.ndarray, at_target: np.ndarray, n_chains: int) -> tup
     as a variational approximation, have log ratios that are not e^(log ratio) times as likely as under the reference.
     """
     n = len(at_reference)
-    more, less = (build_bridge(at_reference, at_target, n_effective=n * np.exp(sign * _TILT)) for sign in (1.0, -1.0))
+    # Nats to either side by which the balance of two bridges is moved, to see whether they agree.
+    more, less = (build_bridge(at_reference, at_target, n_effective=n * np.exp(sign * 2.0)) for sign in (1.0, -1.0))
     if not np.isfinite([more.log_z, less.log_z]).all():
         return 0.0, np.inf
     of_reference, of_target = more.of_reference - less.of_reference, more.of_target - less.of_target

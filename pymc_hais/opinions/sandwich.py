@@ -20,9 +20,6 @@ from pymc_hais.run.row_evidence import RowEvidence, estimate_row
 from pymc_hais.runner.progress import part, without_log_z
 from pymc_hais.runner.runner import Runner
 
-#: Moves at beta = 1 that part the copies of the true values: one draw alone would decide the bound.
-_MOVES_APART = 100
-
 
 class Sandwich(NamedTuple):
     """Both bounds of one simulated data set's log Z."""
@@ -53,7 +50,8 @@ def run_validation(problem: Problem, plan: Plan, true_positions: np.ndarray, run
         }
         size = (runner.sampling.chains, runner.sampling.draws, problem.layout.n_dims)
         starts = {row: np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size) for row in rows}
-        for row, back in anneal_back(problem, ladder, starts, behind, runner, _MOVES_APART):
+        # Moves at beta = 1 that part the copies of the true values: one draw alone would decide the bound.
+        for row, back in anneal_back(problem, ladder, starts, behind, runner, 100):
             results[row] = _sandwich(problem, row, seen[row], back, plan.log_prior_mass)
     return [results[row] for row in range(problem.n_rows)]
 

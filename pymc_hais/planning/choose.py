@@ -26,11 +26,7 @@ from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
 
-#: Rows of data that get a pilot of their own.
-_PILOT_ROWS = 3
-#: Reference draws at which each row is evaluated before any pilot.
-_LOOKED_AT = 100
-#: The same for rows that none of these make possible, before they are refused: rows may be possible, but rare.
+#: Reference draws at which a row is evaluated that fewer have not made possible: rows may be possible, but rare.
 _LOOKED_AT_MOST = 2000
 #: The share of reference draws that make a row possible, from which on a pilot has enough particles alive to learn by.
 _ALIVE_IN_PILOTS = 0.1
@@ -159,7 +155,8 @@ def choose_rows(problem: Problem, runner: Runner) -> list[int]:
         possible = np.isfinite(log_ratio)
         return float(possible.mean()), float(np.median(np.where(possible, log_ratio, -np.inf)))
 
-    looks = [look(row, _LOOKED_AT) for row in range(problem.n_rows)]
+    # Reference draws at which each row is evaluated before any pilot.
+    looks = [look(row, 100) for row in range(problem.n_rows)]
     looks = [(share, median) if share else look(row, _LOOKED_AT_MOST) for row, (share, median) in enumerate(looks)]
     share, median = np.array(looks).T
     impossible = np.flatnonzero(share == 0.0)
@@ -172,7 +169,8 @@ def choose_rows(problem: Problem, runner: Runner) -> list[int]:
         )
     enough = np.flatnonzero(share >= min(_ALIVE_IN_PILOTS, share.max()))
     ranked = enough[np.lexsort((share[enough], median[enough]))]
-    chosen = np.linspace(0, len(ranked) - 1, min(_PILOT_ROWS, len(ranked))).round().astype(int)
+    # Rows of data that get a pilot of their own.
+    chosen = np.linspace(0, len(ranked) - 1, min(3, len(ranked))).round().astype(int)
     return ranked[chosen].tolist()
 
 

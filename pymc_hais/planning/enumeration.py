@@ -22,8 +22,6 @@ from pymc_hais.tuning import Stopwatch
 
 #: States of all groups, at most: fewer evaluations than a pilot of a model with as many sites takes.
 MOST_STATES = 2**18
-#: The share of the time left that a sum over all states may take.
-_SHARE_OF_TIME = 0.35
 
 
 def find_state_groups(problem: Problem) -> list[StateGroup] | None:
@@ -50,7 +48,8 @@ def enumerate_states(problem: Problem, runner: Runner) -> Problem | None:
     if len(groups) > 1 and not np.isfinite(log_p):  # no group has a possible state beside the others'
         return None
     n_states = sum(group.n_states for group in groups)
-    if seconds * n_states / CHUNK > _SHARE_OF_TIME * runner.clock.left:
+    # The share of the time left that a sum over all states may take.
+    if seconds * n_states / CHUNK > 0.35 * runner.clock.left:
         return None
     tables = [_tabulate(problem, group, base) for group in groups]
     runner.pay(PILOT, n_states)

@@ -30,11 +30,6 @@ from pymc_hais.run.row_evidence import PriorMass
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import fit_reference
 
-#: Prior draws to which the reference is fitted.
-_FITTED = 2000
-#: Target standard error of the log mass, as a share of the run's own target.
-_SHARE_OF_TARGET = 0.3
-
 
 def measure_mass(search: Search) -> Search:
     """Return the search with the mass of the prior, unless particles start from prior draws or a parameter moves.
@@ -83,7 +78,8 @@ def measure_prior_mass(model: Model, runner: Runner) -> PriorMass:
         return PriorMass(LogZEstimate(known, 0.0, known, known), identify_as_written(prior))
     if discrete_names(prior):
         raise NotImplementedError("The mass of a prior with discrete variables is not measured.")
-    target_se = _SHARE_OF_TARGET * (runner.sampling.target_se or 0.1)
+    # Target standard error of the log mass, as a share of the run's own target.
+    target_se = 0.3 * (runner.sampling.target_se or 0.1)
     own = runner.nested(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_se)
     fit = fit_prior(prior, own.seeds)
     problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
@@ -97,7 +93,7 @@ def fit_prior(prior: Any, seeds: Seeds) -> Gaussian | StudentT | None:
     """Fit a reference to prior draws; None where hardly any draw is in the range of the transforms."""
     try:
         _, drawn = bind_reference(prior, "prior", seeds)
-        draws = drawn.draw(_FITTED, seeds.sequence(Purpose.CHECK, 2))
+        draws = drawn.draw(2000, seeds.sequence(Purpose.CHECK, 2))  # prior draws to which the reference is fitted
     except UnusablePriorError:
         return None
     return fit_reference(draws.positions[~draws.clipped])

@@ -36,8 +36,6 @@ from pymc_hais.tuning import Stopwatch, particles_for_dense
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
 CHECK_DRAWS = CHUNK
-#: Draws at which values of discrete sites are checked.
-_SITE_DRAWS = 100
 #: Seconds below which evaluating so many draws is cheap.
 _CHEAP = 0.5
 
@@ -158,7 +156,8 @@ def _check_site_draws(model: Model, layout: Layout, reference: BoundReference, s
     """Refuse a reference with draws that are no values of discrete variables, and warn of indices beyond a table."""
     if not layout.n_sites:
         return
-    draws = reference.draw(_SITE_DRAWS, seeds.sequence(Purpose.CHECK, 5)).positions
+    # Draws at which values of discrete sites are checked.
+    draws = reference.draw(100, seeds.sequence(Purpose.CHECK, 5)).positions
     for variable in layout.sites:
         own = draws[:, variable.start : variable.stop]
         is_inside = (own >= variable.low) & (own < variable.low + variable.n_values) | (variable.n_values == 0)

@@ -10,9 +10,6 @@ from pymc_hais.engines import renew
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import Gaussian, StudentT
 
-#: Problems that are kept of one model: other references and kernels, or other data.
-_MOST = 3
-
 
 @dataclass(frozen=True)
 class _Kept:
@@ -65,7 +62,8 @@ def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit
         return
     kept = _Kept(_recipe(reference, compiler, takes_fit), replace(problem, model=None))
     with _changing:
-        _of_models[problem.model] = (kept, *_of_models.get(problem.model, ()))[:_MOST]
+        # Problems that are kept of one model: other references and kernels, or other data.
+        _of_models[problem.model] = (kept, *_of_models.get(problem.model, ()))[:3]
 
 
 def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple:

@@ -16,11 +16,6 @@ from pymc_hais.run.modes.climbing import Joint
 from pymc_hais.runner.ledger import DIAGNOSIS
 from pymc_hais.runner.runner import Runner
 
-#: Particles, about, at which the terms of the density are measured.
-_OF_TERMS = 3
-#: Share of the round's evaluations that a statistic may take.
-_SHARE_OF_ROUND = 0.5
-
 
 def measure[T](statistic: Callable[[Draws], T], problem: Problem, run: AnnealingRun, runner: Runner) -> T | None:
     """Return a statistic of the final particles; None if they cannot be compared with the density."""
@@ -43,7 +38,8 @@ def _is_comparable(problem: Problem, run: AnnealingRun) -> bool:
 def _gather(problem: Problem, run: AnnealingRun, runner: Runner) -> Draws:
     """Return the particles that have a weight."""
     slopes = _slopes_of(problem, run, runner)
-    budget = _SHARE_OF_ROUND * run.log_weights.size * run.temperature["ess"].shape[1]
+    # Share of the round's evaluations that a statistic may take.
+    budget = 0.5 * run.log_weights.size * run.temperature["ess"].shape[1]
     weights, families = np.exp(pool(run.log_weights, run.log_z)), run.families.ravel()
     blocks = blocks_of(problem.layout)
     draws = Draws(run.positions, weights, families, _target_of(problem, runner), slopes, blocks, budget)
@@ -93,5 +89,6 @@ def measure_rounding(problem: Problem, run: AnnealingRun, runner: Runner) -> flo
     if len(positions) and has_huge_data(problem.model):
         measure = measure_terms(problem.model, problem.layout, problem.model.logp())
         spacing = float(np.finfo(problem.layout.dtype).eps)
-        found += [spacing * measure(x) for x in problem.to_model(positions[:: -(-len(positions) // _OF_TERMS)])]
+        # Particles, about, at which the terms of the density are measured.
+        found += [spacing * measure(x) for x in problem.to_model(positions[:: -(-len(positions) // 3)])]
     return float(np.nanmax(found))

@@ -24,10 +24,6 @@ from pymc_hais.runner.codec import Codec
 from pymc_hais.runner.locks import LOCK
 from pymc_hais.tuning import Pilot
 
-#: From how many elements on a list is shown by a digest.
-_LONG = 20
-#: How deep arguments are spelled out, for messages; deeper ones are shown by a digest of all that is in them.
-_SPELLED = 4
 _HEADER, _DIGEST = "checkpoint.json", "digest"
 _FORMAT = 4
 #: What jobs give.
@@ -68,10 +64,11 @@ def describe(value: Any, name: str = "", depth: int = 0) -> Any:
     if hasattr(value, "children") and hasattr(value, "data_vars"):  # a DataTree
         groups = {one: group for one, group in value.children.items() if one in ("posterior", "plan")}
         return {one: _of_group(group, name, one == "plan") for one, group in groups.items()}
-    if depth < _SPELLED:
+    # How deep arguments are spelled out, for messages; deeper ones are shown by a digest of all that is in them.
+    if depth < 4:
         if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
             return {key: describe(one, f"{name}, {key}", depth + 1) for key, one in value.items()}
-        if type(value) in (list, tuple) and len(value) <= _LONG:
+        if type(value) in (list, tuple) and len(value) <= 20:  # from how many elements on a list is shown by a digest
             return [describe(one, name, depth + 1) for one in value]
         if is_dataclass(value) and type(value).__module__.startswith("pymc_hais."):
             parts = {one.name: getattr(value, one.name) for one in fields(value)}

@@ -23,8 +23,6 @@ from pymc_hais.runner.worker import Job, Unknown, hais_anneal, hais_pilot
 
 _log = logging.getLogger("pymc.hais")
 
-#: Jobs that are handed over at a time: enough for many workers, few enough for the driver's memory.
-_IN_FLIGHT = 128
 #: How often a job is begun, with none finished in between, before its workers' loss counts as its own fault.
 _ATTEMPTS = 4
 
@@ -168,7 +166,8 @@ class _Queue:
         forget(self._parcel)
 
     def _hand_over(self) -> None:
-        while self._waiting and len(self._flights) < _IN_FLIGHT and self._failure is None:
+        # Jobs that are handed over at a time: enough for many workers, few enough for the driver's memory.
+        while self._waiting and len(self._flights) < 128 and self._failure is None:
             if self._served and self._flights and not self._lacking:
                 return
             number, job = self._waiting.popleft()

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 #: From here on the asymptotic series below are exact to rounding.
 _ASYMPTOTIC = 10
@@ -31,14 +31,14 @@ _ROOT_HALF = 0x3FE6A09E667F3BCD
 
 
 @jax.jit
-def log(x: Any) -> Any:
+def log(x: Array) -> Array:
     """Evaluate the logarithm from the exponent and a series for the rest."""
     exponent, rest = _split(x)
     return _at_the_ends(x, exponent * math.log(2.0) + _log_near_one(rest - 1.0))
 
 
 @jax.jit
-def log1p(x: Any) -> Any:
+def log1p(x: Array) -> Array:
     """Evaluate log(1 + x), also where x would be lost in the sum."""
     total = 1.0 + x
     exponent, rest = _split(total)
@@ -48,32 +48,32 @@ def log1p(x: Any) -> Any:
     return _at_the_ends(total, value)
 
 
-def _split(x: Any) -> tuple[Any, Any]:
+def _split(x: Array) -> tuple[Array, Array]:
     """Return e and f with x = 2^e f and f between the square roots of 1/2 and 2."""
     bits = lax.bitcast_convert_type(x, jnp.int64)
     exponent = (bits - _ROOT_HALF) >> 52
     return exponent.astype(x.dtype), lax.bitcast_convert_type(bits - (exponent << 52), x.dtype)
 
 
-def _log_near_one(x: Any) -> Any:
+def _log_near_one(x: Array) -> Array:
     """Evaluate log(1 + x) = 2 artanh(x / (2 + x)) for x between -0.3 and 0.42."""
     ratio = x / (2.0 + x)
     return ratio * _polynomial(_ARTANH, ratio * ratio)
 
 
-def _at_the_ends(x: Any, value: Any) -> Any:
+def _at_the_ends(x: Array, value: Array) -> Array:
     """Correct a logarithm where its argument is zero, infinite or none."""
     value = jnp.where(x < jnp.inf, value, x)
     return jnp.where(x > 0.0, value, jnp.where(x == 0.0, -jnp.inf, jnp.nan))
 
 
 @jax.jit
-def softplus(x: Any) -> Any:
+def softplus(x: Array) -> Array:
     """Evaluate log(1 + exp(x))."""
     return jnp.maximum(x, 0.0) + _log1p_of_share(jnp.exp(-jnp.abs(x)))
 
 
-def _log1p_of_share(x: Any) -> Any:
+def _log1p_of_share(x: Array) -> Array:
     """Evaluate log(1 + x) for x between 0 and 1."""
     root = math.sqrt(2.0)
     is_large = x > root - 1.0
@@ -82,21 +82,21 @@ def _log1p_of_share(x: Any) -> Any:
 
 
 @jax.jit
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: Array) -> Array:
     """Evaluate 1 / (1 + exp(-x)) from the exponential that :func:`softplus` needs as well."""
     small = jnp.exp(-jnp.abs(x))
     return jnp.where(x >= 0.0, 1.0, small) / (1.0 + small)
 
 
 @jax.jit
-def softplus_of_negative(minus_x: Any) -> Any:
+def softplus_of_negative(minus_x: Array) -> Array:
     """Evaluate softplus(-x) given -x, from the terms of softplus(x)."""
     x = -minus_x
     return jnp.maximum(minus_x, 0.0) + _log1p_of_share(jnp.exp(-jnp.abs(x)))
 
 
 @jax.jit
-def sigmoid_of_negative(minus_x: Any) -> Any:
+def sigmoid_of_negative(minus_x: Array) -> Array:
     """Evaluate sigmoid(-x) given -x, from the terms of sigmoid(x)."""
     x = -minus_x
     small = jnp.exp(-jnp.abs(x))
@@ -104,22 +104,22 @@ def sigmoid_of_negative(minus_x: Any) -> Any:
 
 
 @jax.jit
-def log1mexp(x: Any) -> Any:
+def log1mexp(x: Array) -> Array:
     """Evaluate log(1 - exp(x)) for negative x."""
     return jnp.where(x < -math.log(2.0), log1p(-jnp.exp(x)), log(-jnp.expm1(x)))
 
 
-def column_product(a: Any, b: Any) -> Any:
+def column_product(a: Array, b: Array) -> Array:
     """Multiply a matrix by a column; as a vector it keeps the particles the first axis of the result."""
     return (a @ b[:, 0])[:, None]
 
 
-def row_product(a: Any, b: Any) -> Any:
+def row_product(a: Array, b: Array) -> Array:
     """Multiply a row by a matrix."""
     return (a[0] @ b)[None, :]
 
 
-def sum_of_computed(x: Any, axis: Any = None) -> Any:
+def sum_of_computed(x: Array, axis: int | tuple[int, ...] | None = None) -> Array:
     """Sum what was computed element by element, in a loop of its own.
 
     Left to itself, XLA hands the elementwise functions over to a library that makes a pass of each.
@@ -133,7 +133,7 @@ def of_converted(function: Callable, dtype: str, first: int = 0) -> Callable:
 
 
 @jax.jit
-def gammaln(x: Any) -> Any:
+def gammaln(x: Array) -> Array:
     """Evaluate log |Gamma(x)|: Stirling's series after ten steps of the recurrence, and the reflection formula.
 
     The relative error is below 1e-13, and the absolute error where the function is small.
@@ -148,7 +148,7 @@ def gammaln(x: Any) -> Any:
 
 
 @jax.jit
-def digamma(x: Any) -> Any:
+def digamma(x: Array) -> Array:
     """Evaluate the derivative of log Gamma(x), as :func:`gammaln` does."""
     is_negative, far, _, slope = _shift(x)
     inverse = 1.0 / far
@@ -159,7 +159,7 @@ def digamma(x: Any) -> Any:
     return jnp.where(is_negative, value - math.pi * cotangent, value)
 
 
-def _shift(x: Any) -> tuple[Any, Any, Any, Any]:
+def _shift(x: Array) -> tuple[Array, Array, Array, Array]:
     """Move arguments to where the series holds; return the sign, the new one, and the product on the way.
 
     The last is the slope of the product's logarithm.
@@ -174,14 +174,14 @@ def _shift(x: Any) -> tuple[Any, Any, Any, Any]:
     return is_negative, far, jnp.where(is_near, product, 1.0), jnp.where(is_near, derivative / product, 0.0)
 
 
-def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
-    value = coefficients[-1]
+def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
+    value: Any = coefficients[-1]
     for coefficient in coefficients[-2::-1]:
         value = value * x + coefficient
     return value
 
 
-def inverse_of_triangle(factor: Any) -> Any:
+def inverse_of_triangle(factor: Array) -> Array:
     """Invert a lower triangular matrix (n, n) by products of ever larger blocks, after LAPACK has solved small ones.
 
     Solving with all of an identity takes several times as long, and BLAS's threads may wait for each other's.
@@ -203,11 +203,11 @@ def inverse_of_triangle(factor: Any) -> Any:
     return inverses[0, :n, :n]
 
 
-def solve_lower(factor: Any, b: Any) -> Any:
+def solve_lower(factor: Array, b: Array) -> Array:
     """Solve for a matrix with a lower triangular one."""
     return inverse_of_triangle(factor) @ b
 
 
-def solve_upper(factor: Any, b: Any) -> Any:
+def solve_upper(factor: Array, b: Array) -> Array:
     """Solve for a matrix with an upper triangular one."""
     return inverse_of_triangle(factor.T).T @ b

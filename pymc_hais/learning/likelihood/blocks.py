@@ -23,8 +23,6 @@ from pymc_hais.learning.binary.density import Bits, build_bits
 from pymc_hais.learning.family import Family, batch
 from pymc_hais.learning.likelihood.chains import Chains, Moved
 
-#: Blocks at most: of more, as where all units are coupled, compiled moves take less time.
-_MOST_BLOCKS = 8
 #: Couplings below this share of the largest are rounding errors.
 _ROUNDING = 1e-9
 
@@ -253,7 +251,8 @@ def _find(family: Family) -> Blocks | None:
         couplings = energies.at(values).couplings
         are_coupled |= np.abs(couplings) > _ROUNDING * np.abs(couplings).max()
     of_visible, of_hidden = _color(visible, are_coupled), _color(hidden, are_coupled)
-    if are_coupled.diagonal().any() or len(of_visible) + len(of_hidden) > _MOST_BLOCKS:
+    # Blocks at most: of more, as where all units are coupled, compiled moves take less time.
+    if are_coupled.diagonal().any() or len(of_visible) + len(of_hidden) > 8:
         return None
     # Hidden units last: a point is then hidden units of its visible ones.
     energies = Energies(bits.program, energies.names, bits.layout, [*of_visible, *of_hidden])

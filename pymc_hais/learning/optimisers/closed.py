@@ -15,8 +15,6 @@ from pymc_hais.learning.program import Gradient, flatten
 N_STEPS = 100
 #: The search from near a stationary point; its ``lower`` is in nats of the log-likelihood of all rows.
 _DEPARTURE = Departure(n_steps=20)
-#: Last share of the steps, over which parameters may drift by one standard error if states are sampled.
-_LAST = 0.25
 
 
 class _Steps:
@@ -83,7 +81,8 @@ def minimise(descent: Descent) -> Ending:
             if not steps.go(step):
                 reason = "diverged"
                 break
-            if step > (1.0 - _LAST) * descent.n_steps:
+            # Over the last quarter of the steps parameters may drift by one standard error if states are sampled.
+            if step > 0.75 * descent.n_steps:
                 last.append(flatten(steps.values))
             gradient = Gradient(steps.objective, {name: -one for name, one in steps.change.items()})
             descent.note(step, steps.values, gradient, steps.state, step / descent.n_steps)

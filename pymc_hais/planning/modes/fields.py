@@ -57,8 +57,6 @@ _SEARCH = _Search()
 
 #: Shares of a Newton step that are tried.
 _SHARES = np.append(0.5 ** np.arange(10), 0.0)
-#: Tells the random numbers of its pilot from others'.
-_FROM_FIELDS = 5
 
 
 class Slice(Joint):
@@ -109,7 +107,7 @@ def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
     if any(one.is_dense for one in problem.chart.fields) and not _is_near(judged):
         return f"the effective sample size of draws around it is {judged.share:.0%} (Pareto k {judged.tail:.1f})."
     mass = measure_prior_mass(problem.model, runner) if unnormalised_priors(problem.model) else None
-    trial = learn(near, [0], _FROM_FIELDS, runner, mass=mass)
+    trial = learn(near, [0], 5, runner, mass=mass)  # tells the random numbers of its pilot from others'
     if not trial.plan.is_tuned:
         return "the pilot from there ran out of time."
     n_steps = int(trial.plan.lengths[0])

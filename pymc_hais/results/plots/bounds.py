@@ -16,13 +16,7 @@ from pymc_hais.results.plots.panels import Panels, interval, interval_lines, rea
 _SIDES = ("lower", "upper")
 _BOUNDS = ("value", "interval", "ref_line", "ticks", "title", "xlabel", "ylabel", "legend")
 _CALIBRATION = ("lines", "flagged_lines", "envelope", "title", "xlabel", "ylabel")
-#: How far the sides of a data set stand apart on the x axis.
-_SHIFT = 0.12
-#: More data sets than this need a wider plot.
-_MANY = 40
 _SAMPLE = "data_set"
-#: Simulated sets of uniform ranks, from which the envelope is taken.
-_N_SIMULATED = 1000
 
 
 @share_docs
@@ -58,10 +52,11 @@ def plot_bounds(
     # From the middle of both sides, or from the finite one of them.
     sides = sides - np.where(finite, sides, 0.0).sum(axis=0) / np.maximum(finite.sum(axis=0), 1)
     ends, limits = within(interval(sides, se), sides, 0.0)
-    number = np.arange(group.sizes["data_set"]) + _SHIFT * np.array([[-1.0], [1.0]])
+    # How far the sides of a data set stand apart on the x axis.
+    number = np.arange(group.sizes["data_set"]) + 0.12 * np.array([[-1.0], [1.0]])
     data, lines, positions = (_labelled(one) for one in (np.stack([number, sides]), ends, number))
     points = data.assign_coords(plot_axis=["x", "y"])
-    is_wide = number.shape[1] > _MANY
+    is_wide = number.shape[1] > 40  # more data sets than this need a wider plot
     panels = Panels(points, _BOUNDS, visuals, plot_collection, backend, pc_kwargs, colour="bound", is_wide=is_wide)
     panels.draw("ref_line", hline, Dataset({"bounds": DataArray(0.0)}), color="B3", linestyle="C1")
     panels.draw("interval", interval_lines, lines, coloured=True, positions=positions, upright=True)
@@ -145,7 +140,8 @@ def _envelope(ranks: Dataset, prob: float | None) -> tuple[np.ndarray, DataArray
         raise ValueError(f"A calibration plot needs ranks of at least two data sets; got {n}.")
     prob = rcParams["stats.envelope_prob"] if prob is None else prob
     # The ranks given here only set their number.
-    points, _, lower, upper = ecdf_pit(np.linspace(0.0, 1.0, n), prob, _N_SIMULATED)
+    # Simulated sets of uniform ranks, from which the envelope is taken.
+    points, _, lower, upper = ecdf_pit(np.linspace(0.0, 1.0, n), prob, 1000)
     return points, DataArray(lower - points, dims="point"), DataArray(upper - points, dims="point")
 
 

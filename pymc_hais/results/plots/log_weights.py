@@ -13,8 +13,6 @@ from pymc_hais.results.plots.panels import Panels, read_group, share_docs
 _LOWEST = -6.0
 _N_BINS = 60
 _VISUALS = ("hist", "defensive", "ref_line", "title", "xlabel", "ylabel", "legend")
-#: Particles of the first part of a reference are its defence where they are fewer than this share.
-_DEFENCE = 0.25
 
 
 @share_docs
@@ -69,7 +67,8 @@ def _defence(group: Dataset) -> np.ndarray:
         return np.zeros(log_weights.shape, dtype=bool)
     parts = group["ancestor_part"].transpose("chain", "particle").values
     first = parts == 1
-    return first & (parts.max() > 1) & (first.mean() < _DEFENCE)
+    # Particles of the first part of a reference are its defence where they are fewer than this share.
+    return first & (parts.max() > 1) & (first.mean() < 0.25)
 
 
 def _histograms(log_weights: DataArray, chosen: np.ndarray) -> Dataset:

@@ -11,16 +11,10 @@ from xarray import DataArray, Dataset, DataTree
 from pymc_hais.core.schedules import cumulative_barrier
 from pymc_hais.results.plots.panels import Panels, read_group, share_docs, xy
 
-#: Chains that resample do so below this share.
-_RESAMPLE_BELOW = 0.5
 _PATH = ("lines", "points", "ref_line", "ticks", "title", "xlabel", "ylabel", "legend")
 _SCHEDULE = ("lines", "points", "ticks", "title", "xlabel", "ylabel")
 #: So few temperatures have a marker and a number each: a line of one temperature is not seen.
 _FEW = 8
-#: Backends write fractions on an axis of so few temperatures.
-_FRACTIONS = 50
-#: More points than this would run into one another.
-_MOST_POINTS = 60
 
 
 @share_docs
@@ -50,7 +44,7 @@ def plot_path(
     """
     lines = _lines(idata)
     panels = Panels(lines, _PATH, visuals, plot_collection, backend, {"col_wrap": 2, **pc_kwargs})
-    level = Dataset({"ess": DataArray(_RESAMPLE_BELOW)})
+    level = Dataset({"ess": DataArray(0.5)})  # chains that resample do so below this share
     panels.draw("ref_line", hline, level, color="B3", linestyle="C1")
     n_steps = lines.sizes["temperature"]
     for name, visual in (("lines", line_xy), ("points", scatter_xy))[: 2 if n_steps <= _FEW else 1]:
@@ -75,7 +69,7 @@ def plot_path(
 
 def _number_temperatures(panels: Panels, lines: Dataset, first: int, last: int) -> None:
     """Write whole numbers on the x axis where a backend would choose fractions."""
-    if last > _FRACTIONS:
+    if last > 50:  # backends write fractions on an axis of so few temperatures
         return
     step = -(-last // _FEW)
     numbers = np.arange(first if step == 1 else step * first, last + 1, step)
@@ -131,7 +125,7 @@ def plot_schedule(
     lines = Dataset({"schedule": xy(np.arange(len(betas)), betas), "barrier": xy(betas, barrier)})
     panels = Panels(lines, _SCHEDULE, visuals, plot_collection, backend, pc_kwargs)
     panels.draw("lines", line_xy, lines, color="C0")
-    every = -(-len(betas) // _MOST_POINTS)
+    every = -(-len(betas) // 60)  # more points than this would run into one another
     panels.draw("points", scatter_xy, lines.isel(point=slice(0, None, every)), color="C0")
     _number_temperatures(panels, lines[["schedule"]], 0, len(betas) - 1)
     panels.label(

@@ -34,8 +34,6 @@ class _Peaks(NamedTuple):
 
 _PEAKS = _Peaks()
 
-#: Interquartile range of a normal with a standard deviation of one.
-_QUARTILES = 1.349
 #: Nats that an end point may be below the top.
 _TOLERANCE = {8: 1e-3, 4: 2e-2}
 
@@ -182,7 +180,8 @@ def tolerance_of(precision: np.finfo) -> float:
 def scales_of(z: np.ndarray) -> np.ndarray:
     """Measure scales (D,) of draws (n, D) that may lie beyond the range of floating point."""
     with np.errstate(all="ignore"):
-        scales = np.subtract(*np.nanpercentile(z, [75.0, 25.0], axis=0)) / _QUARTILES
+        # Interquartile range of a normal with a standard deviation of one.
+        scales = np.subtract(*np.nanpercentile(z, [75.0, 25.0], axis=0)) / 1.349
     return np.where(np.isfinite(scales) & (scales > 0.0), scales, 1.0)
 
 

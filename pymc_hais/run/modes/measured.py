@@ -70,10 +70,6 @@ def regions_of(peaks: list[Peak], z: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(log_density).any(axis=0), log_density.argmax(axis=0), len(peaks))
 
 
-#: Standard errors by which the second run has less outside of the regions before it counts as a loss.
-_CERTAIN = 3.0
-
-
 class Outside(NamedTuple):
     """A run's mass outside of some regions: log of the integral there, and its relative error."""
 
@@ -102,7 +98,8 @@ def is_lost(first: Outside, second: Outside) -> bool:
     """Whether the second run has less outside than the first, beyond both their errors."""
     ratio = float(np.exp(min(0.0, second.log_mass - first.log_mass)))
     second_se = ratio * second.relative_se if ratio else 0.0
-    return 1.0 - ratio > _CERTAIN * float(np.hypot(first.relative_se, second_se))
+    # Standard errors by which the second run has less outside of the regions before it counts as a loss.
+    return 1.0 - ratio > 3.0 * float(np.hypot(first.relative_se, second_se))
 
 
 def reweigh(run: AnnealingRun, is_outside: np.ndarray, log_factor: float) -> AnnealingRun:
