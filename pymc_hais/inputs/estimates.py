@@ -1,7 +1,6 @@
 """A log Z and its findings, read from a result."""
 
 import json
-from typing import Any
 
 from xarray import DataTree
 
@@ -96,8 +95,5 @@ def data_of(idata: DataTree) -> ObservedData:
 
 def findings_from_json(text: str) -> tuple[Finding, ...]:
     """Read findings; findings of an older version get their present names."""
-    return tuple(_named_today(**fields) for fields in json.loads(text))
-
-
-def _named_today(name: str, **fields: Any) -> Finding:
-    return Finding(_RENAMED.get(name, name), **fields)
+    every = json.loads(text)
+    return tuple(Finding(**one | {"name": _RENAMED.get(one["name"], one["name"])}) for one in every)

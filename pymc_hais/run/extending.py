@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -167,8 +167,8 @@ def _widen(before: AnnealingRun, added: AnnealingRun) -> AnnealingRun:
 
     totals = [run.log_z + np.log(size) for run, size in zip((before, added), sizes, strict=True)]
     weights = [run.log_weights + one[:, None] for run, one in zip((before, added), totals, strict=True)]
-    statistics = {"ess": total, "log_z": log_mean}
-    rules = {
+    statistics: dict[str, Any] = {"ess": total, "log_z": log_mean}
+    rules: dict[str, Any] = {
         **{name: total for name in ("n_resampled", "n_nan", "n_infinite")},
         **{name: log_mean for name in ("log_z", "log_z_dropped")},
         **{name: join for name in ("acceptance_rate", "n_divergent")},
@@ -176,15 +176,9 @@ def _widen(before: AnnealingRun, added: AnnealingRun) -> AnnealingRun:
         "ancestors": lambda pair: join([pair[0], pair[1] + sizes[0]]),
         "parts": join,
     }
-    return _combine((before, added), rules, average, statistics)
-
-
-def _combine(
-    runs: Sequence[AnnealingRun], rules: Mapping[str, Any], otherwise: Any, statistics: Mapping[str, Any]
-) -> AnnealingRun:
-    """Combine each field by its rule, and the statistics per temperature by theirs; states are left out."""
-    names = [name for name in AnnealingRun.__dataclass_fields__ if name not in ("state", "temperature")]
-    fields = {name: rules[name]([getattr(run, name) for run in runs]) for name in names}
-    common = [name for name in runs[0].temperature if all(name in run.temperature for run in runs)]
-    temperature = {name: statistics.get(name, otherwise)([run.temperature[name] for run in runs]) for name in common}
+    fields = {name: rule([getattr(run, name) for run in (before, added)]) for name, rule in rules.items()}
+    common = [name for name in before.temperature if name in added.temperature]
+    temperature = {
+        name: statistics.get(name, average)([run.temperature[name] for run in (before, added)]) for name in common
+    }
     return AnnealingRun(state=NO_STATE, temperature=temperature, **fields)

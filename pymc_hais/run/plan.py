@@ -136,7 +136,9 @@ class Plan:
         **learnt: Any,
     ) -> Self:
         """Return a plan for a problem, given the mass of its prior; ``learnt`` are further fields."""
-        return cls(Start.of(problem, mass), *_kernels_of(problem, compiler), recipe, lengths, **learnt)
+        kernel: Any = problem.engine.kernel
+        own, of_sites = (compiler.kernel, kernel.sites) if isinstance(kernel, Composed) else (kernel, None)
+        return cls(Start.of(problem, mass), kernel_of(own), kernel_of(of_sites), recipe, lengths, **learnt)
 
     @property
     def log_prior_mass(self) -> float:
@@ -200,14 +202,6 @@ def decode_plan(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> P
         )
     plan: Plan = _CODEC.decode(arrays, {"record": [Plan.__name__, parts]})
     return plan
-
-
-def _kernels_of(problem: Problem, compiler: Compiler) -> tuple[Any, Any]:
-    """Return the kernels of a problem, of the continuous dimensions and of the discrete sites, as a plan keeps them."""
-    kernel = problem.engine.kernel
-    if isinstance(kernel, Composed):
-        return kernel_of(compiler.kernel), kernel_of(kernel.sites)
-    return kernel_of(kernel), None
 
 
 def kernel_of(kernel: Any) -> Any:

@@ -134,7 +134,8 @@ def _anneal(
 
         return Task(runner.seeds.name(place), fingerprint, lambda: make(place, runner.seeds.streams(place)))
 
-    of_population = _count_gradients(problem, ladder, runner.sampling.draws)
+    n, a_step = runner.sampling.draws, problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
+    of_population = n * (1 + a_step * len(ladder.schedule)) + problem.reference.cost(n)
     parts: dict[int, dict[int, AnnealingRun]] = {}
     for number, run in runner.workers.do(problem.engine, list(map(task, places)), report):
         runner.pay("rounds", len(places[number].populations) * of_population)
@@ -195,9 +196,3 @@ def _log_share_of_fit(problem: Problem, row: int, state: ParticleState) -> np.nd
         return np.zeros(positions.shape[:-1])
     log_fit = log_near(fitted, positions.reshape(-1, positions.shape[-1]), row).reshape(positions.shape[:-1])
     return log_fit - np.asarray(state.log_reference, np.float64)
-
-
-def _count_gradients(problem: Problem, ladder: Ladder, n_particles: int) -> int:
-    """Count the evaluations of value and gradient that annealing a population takes, the reference's own included."""
-    a_step = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
-    return n_particles * (1 + a_step * len(ladder.schedule)) + problem.reference.cost(n_particles)
