@@ -120,7 +120,7 @@ def test_new_data_are_not_the_old_ones():
     assert abs(second.value - old) > 20 * second.se
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_comparison_of_models_with_and_without_discrete_variables():
     with pm.Model() as one_component:
         pm.Normal("unused")
@@ -132,7 +132,7 @@ def test_comparison_of_models_with_and_without_discrete_variables():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_way_back_bounds_log_z():
     found, idata = estimate(small(), reference="prior", estimators=["bidirectional"], target_se=0.02)
     table = pymc_hais.estimates(idata)
@@ -149,7 +149,7 @@ def test_numba():
     assert_right(found, SMALL_LOG_Z)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_any_pytensor_mode():
     options = {"draws": 100, "n_temperatures": 8, "schedule": "linear", "target_se": None}
     found, idata = estimate(small(), compile_kwargs={"mode": "FAST_COMPILE"}, **options)

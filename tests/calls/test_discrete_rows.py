@@ -92,7 +92,7 @@ def test_the_error_of_a_single_indicator_is_its_own():
     assert result.attrs["findings"] == "[]"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_count_of_each_row():
     with pm.Model() as model:
         n = pm.Poisson("n", 5.0)

@@ -48,7 +48,7 @@ def assert_right(idata):
     assert abs(ours.value - TRUTH) <= threshold() * ours.se + 1e-9
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_result_of_the_interpreter_is_extended(model):
     options = {**OPTIONS, **SHORT, "draws": 100, "reference": "prior", "compile_kwargs": {"mode": "FAST_COMPILE"}}
     idata = pymc_hais.sample_hais(model=model, **options)
@@ -110,7 +110,7 @@ class Other(Plain):
     pass
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_reference_that_says_nothing_of_itself_is_passed_again(model):
     idata = pymc_hais.sample_hais(model=model, **OPTIONS, reference=Plain())
     kept = Plain()  # another one, at another place

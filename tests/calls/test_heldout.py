@@ -230,7 +230,7 @@ def test_every_backend_gives_the_same_rows(backend):
 # Unnormalised models -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_complete_product_of_experts_has_one_error_for_all_rows():
     filters = np.array([[1.0, 0.3, 0.0], [0.0, 1.2, -0.4], [0.2, 0.0, 0.8]])
     with pm.Model() as model:

@@ -52,7 +52,7 @@ def test_missing_values_that_depend_on_observed_ones(reference):
     assert residual.std() == pytest.approx(0.5, rel=0.15)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_mass_of_a_prior_beside_missing_values():
     found, _ = estimate(build(is_normalised=False), reference="gaussian")
     assert found.log_prior_mass == pytest.approx(LACKING, abs=0.1)

@@ -203,7 +203,7 @@ class Mine:
         return f"mine of {self.scale}"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_reference_of_the_users_own_is_passed_again():
     first = sample(means(), reference=Mine(2.0))
     assert estimate(sample(means(), plan=first, reference=Mine(2.0))).value == estimate(first).value

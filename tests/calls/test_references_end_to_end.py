@@ -132,7 +132,8 @@ def test_a_second_model_has_the_same_variables():
     "kernel",
     [
         Hamiltonian(),
-        *(pytest.param(one, marks=pytest.mark.slow) for one in (Hamiltonian("drift-kick-drift", 2), RandomWalk())),
+        pytest.param(Hamiltonian("drift-kick-drift", 2), marks=pytest.mark.slow),
+        pytest.param(RandomWalk(), marks=pytest.mark.exhaustive),
     ],
     ids=str,
 )
@@ -183,7 +184,7 @@ def test_fixed_schedules(schedule):
     assert expected[schedule]()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_plain_importance_sampling_is_no_temperatures():
     found, idata = estimate(flat_gaussian(), reference=StudentT(4.0, scale=FACTOR), n_temperatures=0, target_se=None)
     assert_right(found, LOG_Z)
@@ -196,7 +197,7 @@ def test_plain_importance_sampling_is_no_temperatures():
     assert weights.max() > bound - np.log(500) - max(found.per_chain) - 0.05  # 1,000 draws come near it
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_reports_settings():
     settings = pymc_hais.paper_settings(400)
     found, idata = estimate(flat_gaussian(), reference="gaussian", **settings)

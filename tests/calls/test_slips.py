@@ -217,7 +217,7 @@ def test_a_forked_process_is_refused_and_does_not_hang(monkeypatch):
         module.JaxEngine(lambda x: x, [], 1)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not HAS_JAX or not hasattr(os, "fork"), reason="needs JAX, and a system that forks")
 def test_a_fork_after_a_run_says_what_to_use_instead():
     script = """

@@ -131,7 +131,7 @@ def test_ranks_count_ties_by_half():
     np.testing.assert_allclose(rank(draws, truth)["a"], [0.75])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_gap_closes_as_temperatures_grow():
     gaps = [float(validated(n_temperatures=t, draws=100)["bounds"]["gap"].mean()) for t in (1, 32)]
     assert gaps[0] > 0.05

@@ -25,7 +25,7 @@ TOLERANCE = {"rtol": 0.0, "atol": 1e-10}
 WEIGHTS = np.array([2.0, 5.0])
 needs_jax = pytest.mark.skipif(not HAS_JAX, reason="needs JAX")
 # Numba takes long to compile, and calls the same transitions: one agreement of engines stands for it.
-ENGINES = [pytest.param("jax", marks=needs_jax), pytest.param("numba", marks=pytest.mark.slow), "python"]
+ENGINES = [pytest.param("jax", marks=needs_jax), pytest.param("numba", marks=pytest.mark.exhaustive), "python"]
 
 
 def build_density(xp):

@@ -9,7 +9,7 @@ from examples.binary_sparse_coding.model import PARAMETERS, build_model, m_step
 from pymc_hais import learning
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_fit_that_begins_near_the_bars_finds_them():
     rng = np.random.default_rng(3)
     rows = bars.draw(400, rng)

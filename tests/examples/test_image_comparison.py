@@ -244,6 +244,7 @@ def test_an_entry_is_measured_once(tmp_path, photographs, monkeypatch):
     assert len(measured) == n_measured
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "method"), [(linear_gaussian, "closed form"), (linear_laplace, "EM"), (poe_laplace, "flow")]

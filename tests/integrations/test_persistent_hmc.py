@@ -52,6 +52,7 @@ def largest_score(idata, truths):
 # The density ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"n_leapfrog": 3, "n_transitions": 4}], ids=["one", "three"])
 def test_agrees_with_nuts_on_eight_schools(settings):
@@ -163,7 +164,7 @@ def test_the_metric_finds_the_scales():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mode", ["FAST_COMPILE", pytest.param(None, marks=pytest.mark.slow)], ids=["without fast math", "default"]
+    "mode", ["FAST_COMPILE", pytest.param(None, marks=pytest.mark.exhaustive)], ids=["without fast math", "default"]
 )
 def test_chains_in_processes_are_those_of_one_process(mode):
     # Another test may have started JAX's threads, which a fork would lose.

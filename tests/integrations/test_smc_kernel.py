@@ -190,7 +190,7 @@ def test_statistics_of_every_stage(idata):
     assert idata["posterior"]["g"].shape == (2, 200)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_processes_give_what_one_process_gives():
     idata = sample(counts()[0])
     # Not forked: another test may have started JAX's threads in this process.

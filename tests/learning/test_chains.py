@@ -141,7 +141,7 @@ def test_fast_parameters_drive_the_chains(family):
     np.testing.assert_allclose(state.fast["W"], -0.1 * 2.0 * 1.75)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_chains_of_rows_and_model_run_on_the_backend_of_the_fit():
     backends = set()
 
@@ -266,7 +266,7 @@ def test_the_causes_of_each_row_follow_their_posterior(method):
     assert_right((found.mean(axis=0) - exact) / (found.std(axis=0, ddof=1) / np.sqrt(10)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_rows_start_near_their_posteriors_where_walks_from_the_prior_get_stuck():
     """Products of causes leave narrow, curved posteriors: the log densities are those of the points behind the rows."""
     rng = np.random.default_rng(3)

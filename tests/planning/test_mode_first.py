@@ -121,7 +121,7 @@ def test_without_pilots_that_look_for_more_the_spike_would_be_taken(monkeypatch)
     assert "fitted to the mode" in attributes(idata)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("wide")
 def test_other_modes_have_pilots_run_as_ever():
     model, truth = parts(3, [(1.0, -3.0, 0.5), (2.0, 3.0, 0.7)], 3.0)

@@ -148,7 +148,7 @@ def test_a_reference_model_that_misses_a_part():
         estimate(flat(), reference=narrow)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_bounded_references_of_a_positive_scale_through_the_front_door():
     """-11.137 by quadrature; the same distributions taken for the logarithm of `s` gave another number in silence."""
     rule, weight = np.polynomial.legendre.leggauss(200)
@@ -162,7 +162,7 @@ def test_bounded_references_of_a_positive_scale_through_the_front_door():
     assert idata["posterior"].attrs["reference"] == "Normal x HalfNormal"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_mixture_of_a_box_and_a_gaussian_gives_the_partition_function():
     found, _ = estimate(flat(), reference=Mixture([Box([-1, -1], [1, 1]), Gaussian(scale=2.0)]))
     assert_right(found, np.log(2 * np.pi))

@@ -288,7 +288,7 @@ def test_slips_are_answered_before_any_work(given, words):
         pymc_hais.sample_hais(model=one_mean(), modes=given, progressbar=False)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_results_of_other_models_are_refused():
     _, idata = estimate(schools(), draws=200, target_se=None)
     with pytest.raises(ValueError, match="another model"):
