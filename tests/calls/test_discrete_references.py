@@ -51,7 +51,7 @@ def distributions():
     }
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(7)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("reference", "label"),

@@ -123,7 +123,7 @@ def volatility(n):
     return model, logsumexp(log_weights) - np.log(m), np.sqrt(np.sum((shares - 1.0 / m) ** 2))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_volatility_is_what_a_particle_filter_says():
     """Its scales are known so weakly that the mode alone would make a start of which next to no draw counts."""
     model, truth, error = volatility(100)
