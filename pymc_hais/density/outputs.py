@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.model.transform.conditioning import remove_value_transforms
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
@@ -45,7 +46,10 @@ def build_outputs(
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, list(containers))
     graphs = {variable.name: variable for variable in frozen.unobserved_value_vars}
-    tensors = [pt.as_tensor(graphs[_kept_name(model, name, graphs)], allow_xtensor_conversion=True) for name in names]
+    # PyMC's copies keep one name of Deterministics that are views of one expression.
+    shared_by = {_expression(model[name]): graph for name, graph in graphs.items() if name in model.named_vars}
+    chosen = [graphs[name] if name in graphs else shared_by[_expression(model[name])] for name in names]
+    tensors = [pt.as_tensor(graph, allow_xtensor_conversion=True) for graph in chosen]
     position, outputs = on_position(frozen, layout, tensors)
     shared = arguments_for(containers)
     if containers:
@@ -79,19 +83,19 @@ def _wanted_names(model: pm.Model, var_names: Sequence[str] | None, include_tran
     return [*names, *(name for name in values if name not in known)]
 
 
-def _kept_name(model: pm.Model, name: str, kept: Container[str]) -> str:
-    """Return the name that a variable has in a copy: PyMC's copy names a Deterministic of a Deterministic as the other.
+def _expression(variable: Any) -> Any:
+    """Return what a variable is a view of, as each Deterministic is a view of its expression.
 
-    >>> with pm.Model() as model:
-    ...     total = pm.Deterministic("total", pm.Normal("x", shape=2).sum())
-    ...     _ = pm.Deterministic("again", total)
-    >>> _kept_name(model, "again", {"x", "total"})
-    'total'
+    >>> with pm.Model():
+    ...     total = pm.Normal("x", shape=2).sum()
+    ...     first = pm.Deterministic("first", total)
+    ...     second = pm.Deterministic("second", first)
+    >>> _expression(first) is _expression(second) is total
+    True
     """
-    variable: Any = model[name] if name not in kept else None
-    while variable is not None and variable.name not in kept:
+    while variable.owner is not None and isinstance(variable.owner.op, ViewOp):
         variable = variable.owner.inputs[0]
-    return name if variable is None else variable.name
+    return variable
 
 
 def build_unconstrain(

@@ -96,6 +96,6 @@ def prior_alone(model: pm.Model, with_potentials: bool = False) -> Any:
     dropped = [copied.observed_RVs, copied.deterministics, *([] if with_potentials else [copied.potentials])]
     for terms in dropped:
         for variable in terms:
-            copied.named_vars.pop(variable.name, None)  # a copy can name two Deterministics alike
+            copied.named_vars.pop(variable.name, None)  # PyMC's copies can name two Deterministics alike
         terms.clear()
     return copied

@@ -39,19 +39,21 @@ def test_var_names_select(case):
     np.testing.assert_allclose(np.exp(both["tau_log__"]), both["tau"])
 
 
-def test_a_deterministic_of_a_deterministic_keeps_its_name():
-    """PyMC's copies of a model name both alike, as with ``pm.Deterministic("corr", corr)`` of an LKJCholeskyCov."""
+def test_deterministics_of_one_expression_keep_their_names_and_values():
+    """PyMC's copies of a model name them alike, as with ``pm.Deterministic("corr", corr)`` of an LKJCholeskyCov."""
     with pm.Model() as model:
         x = pm.HalfNormal("x", shape=2)
-        square = pm.Deterministic("square", x * x)
+        expression = x * x + 1.0
+        square = pm.Deterministic("square", expression)
+        pm.Deterministic("twin", expression)  # of the expression, not of its Deterministic
         again = pm.Deterministic("again", square)
         pm.Deterministic("last", again)
         pm.Normal("y", again, 1.0, observed=[0.0, 1.0])
     positions = np.array([[0.0, 1.0], [0.5, -2.0]])
     outputs = build_outputs(model, build_layout(model, [np.zeros(2)]))(positions)
-    assert list(outputs) == ["x", "square", "again", "last"]
-    for name in ("square", "again", "last"):
-        np.testing.assert_allclose(outputs[name], np.exp(2.0 * positions))
+    assert list(outputs) == ["x", "square", "twin", "again", "last"]
+    for name in ("square", "twin", "again", "last"):
+        np.testing.assert_allclose(outputs[name], np.exp(2.0 * positions) + 1.0)
     assert prior_alone(model).deterministics == []
 
 
