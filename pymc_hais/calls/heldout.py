@@ -31,7 +31,7 @@ from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.inputs.request import read
 from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.choose import choose
-from pymc_hais.planning.mass import measure_prior_mass
+from pymc_hais.planning.mass import measure_prior_mass, target_of_divisor
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import prior_alone
 from pymc_hais.results.diagnose import findings_of_rows
@@ -264,10 +264,8 @@ def _divide_by_potentials(
     result: HeldOut, attrs: dict[str, Any], model: pm.Model, runner: Runner, options: Mapping[str, Any]
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Divide rows by the mass that potentials leave of their variables' prior, so that they are densities of a row."""
-    # Error of a log Z that is divided by, as a share of the rows' own target.
-    target_se = 0.3 * (runner.sampling.target_se or 0.1)
     prior = prior_alone(model, with_potentials=True)
-    log_z, costs = _anneal_for_all(prior, attrs, runner, {**options, "target_se": target_se})
+    log_z, costs = _anneal_for_all(prior, attrs, runner, {**options, "target_se": target_of_divisor(runner)})
     return result.minus("log_z", log_z), attrs | {name: costs[name] for name in _COSTS}
 
 

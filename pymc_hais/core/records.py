@@ -25,6 +25,9 @@ type Jit = Callable[[Compiled], Compiled]
 type Loop = Callable[[Compiled, Compiled], Compiled]
 """``(condition, body) -> run(carry, constants)``, a while loop."""
 
+#: A chain that may resample does so where its effective sample size falls below this share of its particles.
+RESAMPLE_BELOW = 0.5
+
 
 class ParticleState(NamedTuple):
     """What the next step of one particle needs; the engines add leading axes (B, P).
@@ -155,7 +158,7 @@ class Ladder:
     metrics: tuple[Metric, ...]
     persistence: np.ndarray  # (T,): the share of the momentum that the refresh of each transition keeps
     n_final_moves: int = 0  # at beta = 1, after the last resampling: they refresh the draws, not the estimate
-    resample_below: float = 0.5  # share of the particles that the effective sample size falls below; 0 never does
+    resample_below: float = RESAMPLE_BELOW  # 0: never
 
     @property
     def n_temperatures(self) -> int:

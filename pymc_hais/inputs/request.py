@@ -10,7 +10,7 @@ import numpy as np
 
 from pymc_hais.core.process import check_memory
 from pymc_hais.core.protocols import Kernel
-from pymc_hais.core.records import Schedule
+from pymc_hais.core.records import RESAMPLE_BELOW, Schedule
 from pymc_hais.core.schedules import FIXED
 from pymc_hais.density import Model, build_layout
 from pymc_hais.engines import resolve_backend
@@ -195,8 +195,7 @@ def _build_recipe(kernel: Kernel, asked: SimpleNamespace) -> tuple[Recipe, int |
         length = len(schedule)
     recipe = Recipe(
         n_final_moves=0 if n_temperatures == 0 else FINAL_MOVES,
-        # Particles of a chain that resample at all do so below this share of their number.
-        resample_below=0.5 if asked.resample else 0.0,
+        resample_below=RESAMPLE_BELOW if asked.resample else 0.0,
         # A single step from 0 to 1 needs no tuned schedule.
         schedule=FIXED["linear"](1) if n_temperatures == 0 else schedule,
     )

@@ -78,15 +78,18 @@ def measure_prior_mass(model: Model, runner: Runner) -> PriorMass:
         return PriorMass(LogZEstimate(known, 0.0, known, known), identify_as_written(prior))
     if discrete_names(prior):
         raise NotImplementedError("The mass of a prior with discrete variables is not measured.")
-    # Target standard error of the log mass, as a share of the run's own target.
-    target_se = 0.3 * (runner.sampling.target_se or 0.1)
-    own = runner.nested(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_se)
+    own = runner.nested(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_of_divisor(runner))
     fit = fit_prior(prior, own.seeds)
     problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
     trial = learn(problem, [0], 0, own)
     if fit is None and trial.plan.is_tuned:
         trial = learn(fit_to(problem, trial.centres, trial.residuals, 0.0), [0], 1, own, trial)
     return PriorMass(run_rounds(*trial.start, own).estimate, problem.identity)
+
+
+def target_of_divisor(runner: Runner) -> float:
+    """Return the target standard error of a log Z by which another one is divided: a share of that one's target."""
+    return 0.3 * (runner.sampling.target_se or 0.1)
 
 
 def fit_prior(prior: Any, seeds: Seeds) -> Gaussian | StudentT | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pymc_hais.core.protocols import Kernel
-from pymc_hais.core.records import AnnealingRun, Ladder, Metric, Schedule
+from pymc_hais.core.records import RESAMPLE_BELOW, AnnealingRun, Ladder, Metric, Schedule
 from pymc_hais.core.schedules import FIXED, constant_speed, cumulative_barrier
 from pymc_hais.estimators import Late
 from pymc_hais.tuning.metric import marginal_scales
@@ -28,7 +28,7 @@ class Recipe:
     """The user's options for a ladder; the pilot finds the rest."""
 
     n_final_moves: int = 0
-    resample_below: float = 0.5
+    resample_below: float = RESAMPLE_BELOW
     schedule: str | Schedule = CONSTANT_SPEED  # how betas are placed; or the user's own, of one length
 
     @property

@@ -8,6 +8,7 @@ from arviz_plots import PlotCollection
 from arviz_plots.visuals import hline, line_xy, scatter_xy, set_xticks
 from xarray import DataArray, Dataset, DataTree
 
+from pymc_hais.core.records import RESAMPLE_BELOW
 from pymc_hais.core.schedules import cumulative_barrier
 from pymc_hais.results.plots.panels import Panels, read_group, share_docs, xy
 
@@ -44,7 +45,7 @@ def plot_path(
     """
     lines = _lines(idata)
     panels = Panels(lines, _PATH, visuals, plot_collection, backend, {"col_wrap": 2, **pc_kwargs})
-    level = Dataset({"ess": DataArray(0.5)})  # chains that resample do so below this share
+    level = Dataset({"ess": DataArray(RESAMPLE_BELOW)})
     panels.draw("ref_line", hline, level, color="B3", linestyle="C1")
     n_steps = lines.sizes["temperature"]
     for name, visual in (("lines", line_xy), ("points", scatter_xy))[: 2 if n_steps <= _FEW else 1]:
