@@ -36,9 +36,9 @@ class _Ratio(NamedTuple):
     """How a reference model is annealed, and how wide the start is where the prior cannot be drawn."""
 
     wide: float = 5.0  # degrees of freedom, at most, of the start around prior draws that do not follow their density
-    slower: int = 4  # temperatures on the way to the reference model, as a multiple of those that its log Z would need
-    shortest: int = 512  # and at least
-    final_moves: int = 100  # at beta = 1, which make a population's draws nearly independent
+    slower: int = 4  # the reference model is annealed in this many times the temperatures that its log Z needs
+    shortest: int = 512  # the fewest temperatures in which it is annealed
+    final_moves: int = 100  # moves at beta = 1 after that, which make a population's draws nearly independent
 
 
 _RATIO = _Ratio()

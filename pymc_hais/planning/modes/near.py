@@ -41,7 +41,7 @@ class _Search(NamedTuple):
     steps_per_dim: int = 2  # and as many more for each dimension
     patience: int = 30  # evaluations of each start after which half of the starts must have ended
     patience_per_dim: int = 1  # and as many more for each dimension
-    share_of_time: float = 0.2  # that the climbs may take of what is left of a limit of time
+    share_of_time: float = 0.2  # the climbs may take this share of the time that is left
     agreeing: float = 0.9  # share of the starts that must end at the mode
     #: nats of mass, by Laplace's approximation, below the highest peak from which on another does not count
     negligible: float = 12.0

@@ -32,13 +32,14 @@ from pymc_hais.tuning.metric import marginal_scales
 class Search(NamedTuple):
     """How many climbs look for modes, from where, and when a mode counts."""
 
-    fewest_steps: int = 15  # evaluations of each start, on average at least
-    most_steps: int = 150  # at most: in 20 dimensions climbs may need a hundred, and those that end early leave theirs
-    share: float = 0.05  # of the run's evaluations, in between
+    fewest_steps: int = 15  # a climb takes at least this many evaluations, on average over the starts
+    #: a climb takes at most this many, on average: in 20 dimensions some need a hundred, and others end early
+    most_steps: int = 150
+    share: float = 0.05  # between these two limits, the climbs take this share of the run's evaluations
     share_of_starts: float = 0.15  # the same for all starts together, which are fewer where the run was short
     #: evaluations of each start, at least, where the search is to confirm a fit by draws of the prior
     confirming_steps: int = 100
-    share_of_time: float = 0.25  # that the search may take of what is left of a limit of time
+    share_of_time: float = 0.25  # the search may take this share of the time that is left
     #: share of the other starts that are draws of the reference: particles mostly lead where the run was
     from_reference: float = 0.7
     mostly_from_reference: float = 0.9  # the same where the search is to confirm a fit
