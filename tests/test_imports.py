@@ -135,6 +135,23 @@ def test_no_import_cycles():
     assert set(graphlib.TopologicalSorter(graph).static_order()) >= set(MODULES)  # an error if there is a cycle
 
 
+@pytest.mark.slow
+def test_each_file_of_the_latent_fields_can_be_imported_first():
+    """The coordinates of the density import the fields, which stand on its graphs."""
+    names = [f"pymc_hais.{name.replace('/', '.')}" for name in MODULES if name.startswith("latent/")]
+    program = """
+import importlib, os, sys
+import pymc
+for name in sys.argv[1:]:
+    if os.fork() == 0:
+        importlib.import_module(name)
+        os._exit(0)
+    assert os.wait()[1] == 0, name
+"""
+    done = subprocess.run([sys.executable, "-c", program, *names], cwd=ROOT.parent, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+
+
 def test_the_learning_package_reaches_the_sampler_in_one_file():
     sampler = {
         "kernels",
