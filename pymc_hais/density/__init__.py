@@ -18,6 +18,7 @@ from pymc_hais.density.evaluation import (
 from pymc_hais.density.facts import (
     custom_names,
     discrete_names,
+    find_cuts,
     improper_priors,
     is_unnormalised,
     known_log_mass,

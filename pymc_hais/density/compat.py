@@ -13,6 +13,8 @@ from pymc.data import MinibatchOp as MinibatchOp
 from pymc.distributions.multivariate import _LKJCholeskyCov, _LKJCholeskyCovRV
 from pymc.distributions.transforms import _default_transform
 from pymc.logprob.abstract import _logprob
+from pymc.logprob.transforms import IntervalTransform as IntervalTransform
+from pymc.logprob.transforms import LogOddsTransform as LogOddsTransform
 from pymc.logprob.transforms import LogTransform as LogTransform
 from pymc.logprob.transforms import Transform as Transform
 from pymc.logprob.utils import CheckParameterValue as CheckParameterValue
@@ -51,6 +53,14 @@ seeds_per_chain = _get_seeds_per_chain
 inline_inner_graph = inline_ofg_node
 default_theme = default_progress_theme
 LKJFactor, LKJFactorRV = _LKJCholeskyCov, _LKJCholeskyCovRV
+
+
+def _logccdf(rv: Any, value: Any, warn_rvs: bool) -> Any:
+    return pm.math.log1mexp(pm.logcdf(rv, value, warn_rvs=warn_rvs))
+
+
+#: The log of the probability above a value; PyMC 6.3 has none.
+logccdf = getattr(pm, "logccdf", _logccdf)
 
 # Rewrites by their names in PyTensor and PyMC, which pass over a name that they do not know.
 #: Makes an operation without a gradient of a power.

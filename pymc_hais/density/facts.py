@@ -12,14 +12,17 @@ from pymc.distributions.custom import CustomDistRV
 from pymc.distributions.multivariate import CARRV, ICARRV, LKJCorrRV
 from pymc.distributions.transforms import LogExpM1
 from pytensor.graph.basic import equal_computations
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.exceptions import NotScalarConstantError
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 from pytensor.xtensor.shape import Transpose
 from scipy.special import gammaln
 
 from pymc_hais.density.compat import LKJFactor, LKJFactorRV, LogTransform, Transform, default_transform
 from pymc_hais.density.compiling import compile_interpreted, untraced
+from pymc_hais.density.coordinates.cuts import build_log_mass, is_cuttable
 from pymc_hais.density.layout import Layout, is_circular, name_transform
 from pymc_hais.density.markov.markov import find_log_mass, find_markov
 from pymc_hais.density.sites.variables import FlatDiscreteRV, distribution_of, evaluate_fixed, is_discrete
@@ -68,6 +71,17 @@ def unnormalised_priors(model: pm.Model) -> list[str]:
     return [rv.name for rv in model.free_RVs if rv.name in doubtful or not keeps_all(rv, values[rv], transforms[rv])]
 
 
+def find_cuts(model: pm.Model) -> list[Any]:
+    """Return the free variables that a transform cuts off between bounds where their prior has a known mass."""
+    values, transforms = model.rvs_to_values, model.rvs_to_transforms
+    return [rv for rv in model.free_RVs if is_cut(rv, values[rv], transforms[rv])]
+
+
+def is_cut(rv: TensorVariable, value: TensorVariable, transform: Transform | None) -> bool:
+    """Whether a transform cuts off a variable between bounds where its prior has a known mass."""
+    return not keeps_all(rv, value, transform) and is_cuttable(rv, transform)
+
+
 def unnormalised_densities(model: pm.Model) -> list[str]:
     """Name the free variables whose distribution has a density in PyMC that may not integrate to one.
 
@@ -96,6 +110,10 @@ def _log_mass(rv: TensorVariable, value: TensorVariable, transform: Transform | 
     """Return log of the integral of one variable's density; None where it is not known."""
     if transform is None:
         return find_log_mass(rv)
+    if is_cut(rv, value, transform):
+        mass = build_log_mass(rv, transform)
+        has_parents = any(isinstance(one.type, RandomType) for one in ancestors(rv.owner.inputs[1:]))
+        return None if has_parents else float(compile_interpreted([], [mass])()[0])
     is_correlation = isinstance(rv.owner.op, LKJCorrRV)
     if not (is_correlation or isinstance(rv.owner.op, LKJFactorRV)) or not keeps_all(rv, value, transform):
         return None

@@ -12,7 +12,7 @@ from pymc_hais.core.weights import systematic
 from pymc_hais.density import Model, custom_names, discrete_names, has_normal_fields, is_model, periodic_names
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.planning.follow import compile_known
-from pymc_hais.planning.mass import find_mass, fit_prior
+from pymc_hais.planning.mass import build_inside, find_mass, fit_prior
 from pymc_hais.planning.rays import widened
 from pymc_hais.planning.starts import Search, StartOptions, first_reference, heavy_reference, is_auto, takes_fit
 from pymc_hais.problem.building import build_problem, with_reference
@@ -97,6 +97,8 @@ def compile_first(
         if not is_ours or discrete_names(model) or periodic_names(model):
             raise
         names = error.names
+    if not (walls or rows or containers) and (inside := build_inside(model, build)):
+        return Search(inside, reference, runner, undrawn=names)
     fit = None if walls else fit_prior(prior_alone(model), runner.seeds)
     wide = fit and StudentT(min(_RATIO.wide, getattr(fit, "df", np.inf)), fit.loc, fit.scale)
     return Search(build(wide or heavy_reference(walls)), reference, runner, undrawn=names)

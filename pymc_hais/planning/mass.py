@@ -6,6 +6,7 @@ likelihood over the prior.  From any other reference one gets log of the integra
 marginal likelihood is that minus the log mass of the prior.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,8 @@ from pymc_hais.planning.fits import fit_to
 from pymc_hais.planning.learning import learn
 from pymc_hais.planning.starts import Search, heavy_reference
 from pymc_hais.problem.building import bind_reference, build_problem
-from pymc_hais.references import Gaussian, StudentT, UnusablePriorError, prior_alone
+from pymc_hais.problem.problem import Problem
+from pymc_hais.references import Gaussian, InsidePrior, StudentT, UnusablePriorError, integrate_cuts, prior_alone
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.row_evidence import PriorMass
 from pymc_hais.runner.runner import Runner
@@ -39,7 +41,8 @@ def measure_mass(search: Search) -> Search:
     """
     problem, mass = search.problem, search.mass
     if search.undrawn:
-        mass = measure_prior_mass(problem.model, search.runner)._replace(undrawn=search.undrawn)
+        undrawn = () if isinstance(problem.reference, InsidePrior) else search.undrawn
+        mass = measure_prior_mass(problem.model, search.runner)._replace(undrawn=undrawn)
     elif mass is None and not problem.is_prior and not problem.engine.path.n_evaluations:
         mass = find_mass(problem.model, search.runner)
     return replace(search, mass=mass)
@@ -79,6 +82,9 @@ def measure_prior_mass(model: Model, runner: Runner) -> PriorMass:
     if discrete_names(prior):
         raise NotImplementedError("The mass of a prior with discrete variables is not measured.")
     own = runner.nested(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_of_divisor(runner))
+    if (integrated := integrate_cuts(prior)) is not None:
+        problem = build_problem(integrated, "prior", own.compiler, own.seeds)
+        return PriorMass(run_rounds(*learn(problem, [0], 0, own).start, own).estimate, identify_as_written(prior))
     fit = fit_prior(prior, own.seeds)
     problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
     trial = learn(problem, [0], 0, own)
@@ -90,6 +96,15 @@ def measure_prior_mass(model: Model, runner: Runner) -> PriorMass:
 def target_of_divisor(runner: Runner) -> float:
     """Return the target standard error of a log Z by which another one is divided: a share of that one's target."""
     return 0.3 * (runner.sampling.target_se or 0.1)
+
+
+def build_inside(model: Any, build: Callable[[InsidePrior], Problem]) -> Problem | None:
+    """Compile a model for its prior between the bounds of transforms; None where its draws cannot be used."""
+    try:
+        inside = InsidePrior.build(model)
+        return build(inside) if inside else None
+    except (NotImplementedError, ValueError):
+        return None
 
 
 def fit_prior(prior: Any, seeds: Seeds) -> Gaussian | StudentT | None:

@@ -7,15 +7,19 @@ from typing import Any, Self
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
 
 from pymc_hais.core.protocols import Reference
-from pymc_hais.density.compiling import untraced
-from pymc_hais.density.layout import Layout
+from pymc_hais.density import find_cuts
+from pymc_hais.density.compiling import freeze_dims_and_data, untraced
+from pymc_hais.density.coordinates.cuts import build_log_mass
+from pymc_hais.density.layout import Layout, build_layout, on_position
 from pymc_hais.references.base import BoundReference, Direct, Draws
 from pymc_hais.references.gaussian import Gaussian
 from pymc_hais.references.margins import uniform_margins
 from pymc_hais.references.mixture import Mixed, Mixture
-from pymc_hais.references.prior import PriorSampler
+from pymc_hais.references.model import has_only_cuts
+from pymc_hais.references.prior import PriorSampler, build_prior
 from pymc_hais.references.variables import Product, is_distribution
 
 
@@ -38,6 +42,33 @@ class Prior(Direct):
     def logp(self, position: pt.TensorVariable, log_prior: pt.TensorVariable) -> Any:
         """Return the model's log prior, normalised."""
         return log_prior - self.log_mass if self.log_mass else log_prior
+
+
+@dataclass(frozen=True)
+class InsidePrior(Prior):
+    """Each cut variable is drawn between its bounds, given its parents, and has its prior density over that mass.
+
+    The parents keep their prior, so that the log ratio is the log-likelihood plus the log mass, and log Z that of the
+    model as PyMC computes it.
+    """
+
+    model: Any = None
+    label: str = "the prior between its bounds"
+    is_prior: bool = False
+
+    @classmethod
+    def build(cls, model: pm.Model) -> Self | None:
+        """Bind it to a model; None if another variable is cut off, or has no normalised density."""
+        if not has_only_cuts(model):
+            return None
+        return cls(build_layout(model), build_prior(model, inside=True), model=model)
+
+    def logp(self, position: pt.TensorVariable, log_prior: pt.TensorVariable) -> Any:
+        """Return the model's log prior minus the log mass between the bounds."""
+        frozen = freeze_dims_and_data(self.model)
+        masses = [build_log_mass(rv, frozen.rvs_to_transforms[rv]) for rv in find_cuts(frozen)]
+        own, (log_mass,) = on_position(frozen, self.layout, frozen.replace_rvs_by_values([pt.add(*masses, 0.0)]))
+        return log_prior - clone_replace(log_mass, {own: position}, rebuild_strict=False)
 
 
 @dataclass(frozen=True)
@@ -133,6 +164,8 @@ def bind(spec: Any, layout: Layout, prior: Prior | None, model: pm.Model) -> Bou
     n_dims = layout.n_dims
     if isinstance(spec, Mixture):
         return Mixed(tuple(bind(part, layout, prior, model) for part in spec.parts), spec.shares)
+    if isinstance(spec, Prior):
+        return spec
     if uses_prior(spec):
         assert prior is not None  # the caller compiles it where uses_prior says so
         return prior

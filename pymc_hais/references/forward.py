@@ -19,7 +19,8 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_hais.density.compat import Transform, replace_rng_nodes, toposort_replace
 from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, write_out_inner
-from pymc_hais.density.facts import keeps_all
+from pymc_hais.density.coordinates.cuts import find_bounds
+from pymc_hais.density.facts import find_cuts, keeps_all
 from pymc_hais.density.layout import free_variables
 from pymc_hais.density.markov.markov import draw_right
 
@@ -28,7 +29,7 @@ from pymc_hais.density.markov.markov import draw_right
 _ROUNDING = {"float32": 1e-4, "float64": 1e-7}
 
 
-def forward_graph(model: pm.Model) -> list[Any]:
+def forward_graph(model: pm.Model, inside: bool = False) -> list[Any]:
     """Return the unconstrained value of each free variable, in the order of the flat vector.
 
     A draw outside the range of its transform comes out as NaN: the log density has no mass there, so such joint draws
@@ -37,12 +38,17 @@ def forward_graph(model: pm.Model) -> list[Any]:
     sorted where all its elements have the same prior, which is the same and wastes nothing.  Where a free variable
     depends on an observed one, as a missing value does on those that are not missing, that is the data.  The generators
     are copies: seeding them leaves the model's own alone.
+
+    With ``inside`` a variable is drawn between the bounds of its transform, given its parents, where the mass of its
+    prior between them is known.
     """
     variables = free_variables(model)
     transforms = [model.rvs_to_transforms[rv] for rv in variables]
     data = {rv: model.rvs_to_values[rv].astype(rv.dtype) for rv in model.observed_RVs}
     graph = FunctionGraph(outputs=graph_replace(variables, data, strict=False), clone=True)
     draw_right(graph)
+    cuts = find_cuts(model) if inside else []
+    _draw_inside(graph, [(i, transforms[i]) for i, rv in enumerate(variables) if rv in cuts])
     draw_beyond_bounds(graph)
     draws: list[Any] = list(graph.outputs)
     replacements = [
@@ -56,10 +62,22 @@ def forward_graph(model: pm.Model) -> list[Any]:
     for rv, draw, output, transform in zip(variables, draws, graph.outputs, transforms, strict=True):
         parameters = draw.owner.inputs
         value: Any = _plain(output if transform is None else transform.forward(output, *parameters))
-        if not keeps_all(rv, model.rvs_to_values[rv], transform):
+        if rv not in cuts and not keeps_all(rv, model.rvs_to_values[rv], transform):
             value = pt.switch(is_outside(output, transform, parameters), np.nan, value)
         values.append(value)
     return replace_rng_nodes(values)
+
+
+def _draw_inside(graph: FunctionGraph, cuts: Sequence[tuple[int, Transform]]) -> None:
+    """Draw outputs of a graph between the bounds of their transforms."""
+    for i, transform in reversed(cuts):  # children first: these have drawn parents still
+        draw: Any = graph.outputs[i]
+        bounds = find_bounds(draw, transform)
+        truncated = pm.Truncated.dist(draw, *bounds, shape=shapes_of([draw])[0])
+        # No draw lies beyond a bound by rounding.
+        lower, upper = (limit if one is None else one for one, limit in zip(bounds, (-np.inf, np.inf), strict=True))
+        inside = pt.clip(truncated, lower, upper).astype(draw.dtype)
+        toposort_replace(graph, ((draw, inside),), reverse=True)
 
 
 def is_outside(draw: Variable, transform: Transform, parameters: Sequence[Any] = ()) -> Any:

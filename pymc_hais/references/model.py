@@ -11,9 +11,10 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.density import check_model, improper_priors
+from pymc_hais.density import check_model, find_cuts, improper_priors, unnormalised_priors
 from pymc_hais.density.compat import without_initvals
 from pymc_hais.density.compiling import freeze_dims_and_data
+from pymc_hais.density.coordinates.cuts import build_log_mass
 from pymc_hais.density.layout import Layout, build_layout, on_position
 from pymc_hais.references.base import Draws
 
@@ -99,3 +100,30 @@ def prior_alone(model: pm.Model, with_potentials: bool = False) -> Any:
             copied.named_vars.pop(variable.name, None)  # PyMC's copies can name two Deterministics alike
         terms.clear()
     return copied
+
+
+def integrate_cuts(prior: pm.Model) -> pm.Model | None:
+    """Return a prior, alone in its model, with a potential of the log mass in place of its cut variables.
+
+    None if other variables depend on them, or if they are not all that keeps the prior's mass from being one.
+    """
+    cuts = find_cuts(prior)
+    kept = [rv for rv in prior.free_RVs if rv not in cuts]
+    if not kept or not has_only_cuts(prior) or set(ancestors(kept)) & set(cuts):
+        return None
+    integrated = prior.copy()
+    masses = []
+    for rv in [integrated[one.name] for one in cuts]:
+        masses.append(build_log_mass(rv, integrated.rvs_to_transforms.pop(rv)))
+        integrated.free_RVs.remove(rv)
+        integrated.rvs_to_initial_values.pop(rv)
+        del integrated.values_to_rvs[integrated.rvs_to_values.pop(rv)], integrated.named_vars[rv.name]
+    with integrated:
+        pm.Potential("log_mass_of_cuts", pt.add(*masses, 0.0))
+    return integrated
+
+
+def has_only_cuts(model: pm.Model) -> bool:
+    """Whether cut variables are all that keeps the mass of the prior from being one."""
+    doubtful = unnormalised_priors(model)
+    return bool(doubtful) and not improper_priors(model) and doubtful == [rv.name for rv in find_cuts(model)]

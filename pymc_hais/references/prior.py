@@ -127,13 +127,15 @@ class PriorSampler:
 
 
 @untraced
-def build_prior(model: pm.Model, containers: Sequence[str] = ()) -> PriorSampler:
+def build_prior(model: pm.Model, containers: Sequence[str] = (), inside: bool = False) -> PriorSampler:
     """Compile the forward sampler of a model's free variables, with values of its own for containers that may vary.
+
+    ``inside`` is as :func:`pymc_hais.references.forward.forward_graph` takes it.
 
     A variable for which PyMC has no forward sampler is a NotImplementedError, and one with a parameter that is never in
     its domain a ValueError; both name it.
     """
-    variables, outputs = free_variables(model), forward_graph(model)
+    variables, outputs = free_variables(model), forward_graph(model, inside)
     inputs: list[Any] = [one for one in graph_inputs(outputs) if one.name in containers]
     data: dict[str, np.ndarray] = {one.name: np.asarray(one.get_value()) for one in inputs}
     arguments = arguments_for(data)

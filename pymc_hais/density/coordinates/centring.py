@@ -16,8 +16,11 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_hais.density.coordinates.cuts import find_bounds
+from pymc_hais.density.facts import is_cut
 from pymc_hais.density.layout import Layout
 from pymc_hais.latent.fields import Field
 
@@ -63,6 +66,9 @@ def longest_line(frozen: pm.Model, found: dict[str, Any]) -> int:
 def _location_and_log_scale(frozen: pm.Model, rv: TensorVariable) -> tuple[Any, Any] | None:
     """Return both for the unconstrained value, as graphs of random variables; None for a distribution not listed."""
     op = rv.owner.op
+    if isinstance(op, NormalRV) and is_cut(rv, frozen.rvs_to_values[rv], frozen.rvs_to_transforms[rv]):
+        mean, sd = op.dist_params(rv.owner)
+        return _of_cut_normal(mean, sd, *find_bounds(rv, frozen.rvs_to_transforms[rv]))
     kind = _KINDS.get(type(op).__name__)
     transform = frozen.rvs_to_transforms[rv]
     if kind is None or getattr(transform, "name", "") != kind[0]:
@@ -90,6 +96,23 @@ def _log_trigamma(x: TensorVariable) -> Any:
 def _of_scale(*parameters: Any) -> tuple[Any, Any]:
     """Return both for the logarithm of a variable whose last parameter is its scale."""
     return pt.log(parameters[-1]), pt.constant(0.0, dtype=parameters[-1].dtype)
+
+
+#: Precision of the logarithm of an exponential variable, 6 / pi^2.
+_OF_LOG_EXPONENTIAL = 0.61
+
+
+def _of_cut_normal(mean: Any, sd: Any, lower: Any, upper: Any) -> tuple[Any, Any] | None:
+    """Return both for the logarithm of a normal variable's distance from its only bound; None for two bounds.
+
+    Far below its mean the variable is normal, far above it the distance is exponential; between them both are
+    approximated. The mean distance is about sd exp(-arcsinh(a / 2)) for a bound that is a sd above the mean.
+    """
+    if lower is not None and upper is not None:
+        return None
+    above = (lower - mean if upper is None else mean - upper) / sd
+    log_distance = -pt.arcsinh(0.5 * above)
+    return pt.log(sd) + log_distance, -0.5 * pt.log(pt.exp(2.0 * log_distance) + _OF_LOG_EXPONENTIAL)
 
 
 #: Distribution -> the name of its variable's transform, and location and log scale from its parameters.
