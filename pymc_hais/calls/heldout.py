@@ -52,13 +52,8 @@ if TYPE_CHECKING:
 
 #: What a run of the unnormalised model and the rows' own runs cost together.
 _COSTS = ("n_gradients", "n_gradients_pilot", "compile_time", "pilot_time", "sampling_time")
-
-#: Arguments of the rows' own runs, of both these and the run for log Z, and all that ``posterior`` leaves idle.
+#: Arguments of the rows' own runs.
 _OF_ROWS = ("draws", "chains", "target_se", "max_temperatures", "reference")
-_SHARED = ("cores", "kernel", "backend", "compile_kwargs", "progressbar", "progressbar_theme")
-_OF_ANNEALING = (*_OF_ROWS, "kernel", "executor", "checkpoint", "backend", "compile_kwargs", "sample_kwargs")
-#: Why settings of the rows are refused where no row has hidden variables.
-_ONLY_LOG_Z = "`data` names all free variables, so that only log Z is annealed, with `sample_kwargs`"
 
 
 def log_likelihood(
@@ -156,8 +151,8 @@ def log_likelihood(
     model = find_model(model)
     names = check_known(model, data)
     if posterior is not None:
-        idle = {name: given[name] for name in _OF_ANNEALING}
-        refuse_idle(log_likelihood, idle, "With `posterior` nothing is annealed")
+        idle = (*_OF_ROWS, "kernel", "executor", "checkpoint", "backend", "compile_kwargs", "sample_kwargs")
+        refuse_idle(log_likelihood, {name: given[name] for name in idle}, "With `posterior` nothing is annealed")
         check_integer("n_draws", n_draws, 1)
         result, attrs = predict(model, data, posterior, n_draws)
     else:
@@ -166,8 +161,11 @@ def log_likelihood(
         _check_choices(reference, kernel, {} if sample_kwargs is None else sample_kwargs)
         _check_sample_kwargs(model, sample_kwargs or {}, is_joint)
         if is_joint and {rv.name for rv in model.free_RVs} <= set(names):
-            refuse_idle(log_likelihood, {name: given[name] for name in _OF_ROWS}, _ONLY_LOG_Z)
-        shared = {name: given[name] for name in _SHARED}
+            why = "`data` names all free variables, so that only log Z is annealed, with `sample_kwargs`"
+            refuse_idle(log_likelihood, {name: given[name] for name in _OF_ROWS}, why)
+        # Arguments of both the rows' own runs and the run for log Z.
+        both = ("cores", "kernel", "backend", "compile_kwargs", "progressbar", "progressbar_theme")
+        shared = {name: given[name] for name in both}
         request = read("log_likelihood", model, given, data=data, sample_kwargs=sample_kwargs)
         with request.runner() as runner:
             if is_joint:

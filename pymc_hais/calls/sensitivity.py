@@ -27,15 +27,6 @@ if TYPE_CHECKING:
 
     from pymc_hais.density.compat import RandomState
 
-#: Arguments of the compiled model.
-_COMPILED = ("reference", "kernel", "constraints", "backend", "compile_kwargs")
-#: Arguments of :func:`sample_hais` that are refused: each value has its own.
-_OWN = ("plan", "checkpoint")
-#: Arguments that a plan replaces.
-_OF_THE_PLAN = ("modes", "schedule", "n_temperatures")
-#: Findings of a run that followed a plan which does not fit, beside errors.
-_MISFITS = {"plan_misfit", "rejected_moves"}
-
 
 def prior_sensitivity(
     model: pm.Model,
@@ -91,13 +82,15 @@ def prior_sensitivity(
     """
     model = find_model(model)
     n_values = _check_values(model, values)
-    if refused := [name for name in _OWN if name in sample_kwargs]:
+    if refused := [name for name in ("plan", "checkpoint") if name in sample_kwargs]:
         raise ValueError(f"prior_sensitivity takes no {refused}: each value has its own. Leave it out.")
     check_seed(random_seed)
     baseline = _read_baseline(against)
     seeds = [int(seed) for seed in seeds_per_chain(random_state=random_seed, chains=n_values)]
-    chosen = {name: sample_kwargs.pop(name) for name in _COMPILED if name in sample_kwargs}
-    following = {name: value for name, value in sample_kwargs.items() if name not in _OF_THE_PLAN}
+    of_compile = ("reference", "kernel", "constraints", "backend", "compile_kwargs")
+    chosen = {name: sample_kwargs.pop(name) for name in of_compile if name in sample_kwargs}
+    of_plan = ("modes", "schedule", "n_temperatures")
+    following = {name: value for name, value in sample_kwargs.items() if name not in of_plan}
     before = {name: value.copy() for name, value in read_containers(model).items() if name in values}
     order = sorted(range(n_values), key=lambda i: i != n_values // 2)  # the middle value first
     found: dict[int, LogZEstimate] = {}
@@ -118,7 +111,8 @@ def prior_sensitivity(
                 if plan is not None:
                     found[i] = log_marginal_likelihood(sample_hais(**own, **following, plan=plan))
                 by_plan = found.get(i)
-                if not by_plan or not by_plan.is_trustworthy or _MISFITS & {one.name for one in by_plan.findings}:
+                names = {one.name for one in by_plan.findings} if by_plan else set()
+                if not by_plan or not by_plan.is_trustworthy or names & {"plan_misfit", "rejected_moves"}:
                     idata = sample_hais(**own, **sample_kwargs)
                     found[i], plan = log_marginal_likelihood(idata), idata if plan is None else plan
     finally:

@@ -30,10 +30,6 @@ _log = logging.getLogger("pymc.hais")
 #: Evaluations of a round from the prior, up to which it is made where a fit is in doubt: a multiple of all so far, or
 #: of those that temperatures for the fit's tail would have taken.
 _AFFORDABLE = 2.0
-#: Prior draws that a doubted fit should have in the end, in multiples of the fewest.
-_AMPLE = 2.0
-#: Particles of a run that is given up from which the next run's search for modes climbs.
-_REMEMBERED = 64
 
 
 def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None, runner: Runner) -> Evidence:
@@ -93,7 +89,7 @@ def _ask_prior(evidence: Evidence, runner: Runner) -> Evidence:
     """
     assert evidence.plan.fallback is not None
     problem, plan = evidence.plan.fallback.build()
-    missing = _AMPLE * FEWEST_FAMILIES - evidence.plan.n_confirming
+    missing = 2.0 * FEWEST_FAMILIES - evidence.plan.n_confirming
     n_particles = enough_particles(plan, missing, evidence.run.log_weights.size)
     if not _is_affordable(evidence, n_particles, runner):
         return evidence
@@ -111,7 +107,7 @@ def _with_particles(remembered: np.ndarray | None, evidence: Evidence) -> np.nda
     log_weights = pool(run.log_weights, run.log_z)
     if not np.isfinite(log_weights).any():
         return remembered
-    x = evidence.problem.to_model(run.positions[systematic(log_weights, 0.5, _REMEMBERED)])
+    x = evidence.problem.to_model(run.positions[systematic(log_weights, 0.5, 64)])
     return x if remembered is None else np.concatenate([remembered, x])
 
 

@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-#: The name of the facts, which come before the arrays; longer where an array has it.
-_FACTS = "facts"
 #: Bytes of the digest.
 _LENGTH = 16
 
@@ -85,7 +83,7 @@ def encode(arrays: Mapping[str, np.ndarray], facts: Any) -> bytes:
     """Make the content of a file."""
     buffer = io.BytesIO()
     text = np.frombuffer(json.dumps(facts).encode(), np.uint8)
-    name_of_facts = _FACTS
+    name_of_facts = "facts"  # which come before the arrays; longer where an array has this name
     while name_of_facts in arrays:
         name_of_facts += "_"
     # As np.savez writes it, which takes no arrays by the names of its own arguments.

@@ -19,16 +19,6 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 #: has set for a moment, and leaves it for good.
 one_thread = threading.RLock()
 
-#: Where Linux says how much a container may have.
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-#: Bytes of a particle for each of its dimensions at the peak.  A state has four such arrays (positions, momenta, two
-#: gradients): before and after a step, in tiles and merged, chains apart and together; then the draws, by name.  The
-#: peak of runs of 40,000 to 160,000 particles grows by 110 to 160 bytes for each dimension, and by up to 180 where
-#: other processes delay threads, which hold their tiles meanwhile.
-_BYTES_PER_DIMENSION = 24 * 8
-#: The same for the particle itself: three numbers for each of 32 steps, in tiles and merged; weights, families.  The
-#: peak grows by 1,260 to 1,650 bytes.
-_BYTES = 32 * (8 + 8 + 1) * 2 + 100 * 8
 #: Make every filter of ours another one than the user's.
 _numbers = itertools.count()
 
@@ -89,7 +79,8 @@ def memory() -> int | None:
     found = []
     with contextlib.suppress(AttributeError, ValueError, OSError):  # no POSIX
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for path in _LIMITS:
+    # Where Linux says how much a container may have.
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             text = Path(path).read_text().strip()
         except OSError:
@@ -101,7 +92,14 @@ def memory() -> int | None:
 
 def bytes_of(n_particles: int, n_dims: int) -> int:
     """Return the memory that a run of so many particles takes at its peak, beside what the model itself needs."""
-    return n_particles * (_BYTES_PER_DIMENSION * n_dims + _BYTES)
+    # A state has four arrays of all dimensions (positions, momenta, two gradients): before and after a step, in tiles
+    # and merged, chains apart and together; then the draws, by name.  The peak of runs of 40,000 to 160,000 particles
+    # grows by 110 to 160 bytes for each dimension, and by up to 180 where other processes delay threads, which hold
+    # their tiles meanwhile.
+    per_dimension = 24 * 8
+    # Three numbers for each of 32 steps, in tiles and merged; weights, families.  The peak grows by 1,260 to 1,650.
+    per_particle = 32 * (8 + 8 + 1) * 2 + 100 * 8
+    return n_particles * (per_dimension * n_dims + per_particle)
 
 
 def check_memory(draws: int, chains: int, n_dims: int) -> None:

@@ -21,9 +21,6 @@ from pymc_hais.core.weights import log_mean_exp, log_sum_exp, normalise
 from pymc_hais.estimators.unseen import unseen_parts, unseen_share
 from pymc_hais.estimators.values import NORMAL_REACH, LogZEstimate
 
-#: Nats by which log Z may lie below an unbiased estimate of unknown error, in 97.5% of runs.
-_MARKOV = np.log(1.0 / 0.025)
-
 
 class Variance(NamedTuple):
     """The relative variance of the combined Z_hat, and how well it is known."""
@@ -213,5 +210,6 @@ def with_shortfall(estimate: LogZEstimate, shortfall: float) -> LogZEstimate:
     """
     total = float(np.hypot(estimate.shortfall, shortfall))
     if np.isinf(total):
-        estimate = replace(estimate, lower=min(estimate.lower, estimate.value - _MARKOV))
+        # By Markov's inequality an unbiased estimate lies no further above Z, in 97.5% of runs.
+        estimate = replace(estimate, lower=min(estimate.lower, estimate.value - np.log(1.0 / 0.025)))
     return replace(estimate, shortfall=total, upper=estimate.upper + NORMAL_REACH * (total - estimate.shortfall))

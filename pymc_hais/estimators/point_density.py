@@ -17,12 +17,6 @@ from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.estimators.bridge import average_bridges, effective_draws, rhat_of
 from pymc_hais.estimators.unseen import pareto_k
 
-#: Variances of w as shares of the draws'.  All have lighter tails than a normal posterior, which keeps the terms
-#: bounded; for the first one and one coordinate the terms then have a variance of 5% of their squared mean.
-_SHARES = (0.7, 0.35, 0.18, 0.09, 0.04)
-#: Centres of w, from the mean of the draws (0) to the point (1).
-_CENTRES = (0.0, 0.25, 0.5, 0.75, 1.0)
-
 
 class PointDensity(NamedTuple):
     """The log density at a point, and how far it can be trusted."""
@@ -99,7 +93,10 @@ def _log_terms(
         return _log_normal(start[:, tested] - mean - centre * (point - mean), share * covariance)
 
     of_fitted = log_ratios(rows)
-    candidates = [(centre, share) for centre in _CENTRES for share in _SHARES]
+    # Centres of w, from the mean of the draws (0) to the point (1), and its variances as shares of the draws'.  All
+    # have lighter tails than a normal posterior, which keeps the terms bounded; for the first share and one coordinate
+    # the terms then have a variance of 5% of their squared mean.
+    candidates = [(c, share) for c in (0.0, 0.25, 0.5, 0.75, 1.0) for share in (0.7, 0.35, 0.18, 0.09, 0.04)]
     best = min(candidates, key=lambda one: _log_spread(log_w(rows, *one) + of_fitted))
     start = draws.reshape(-1, draws.shape[-1])
     return (log_w(start, *best) + log_ratios(start)).reshape(draws.shape[:2])

@@ -13,8 +13,6 @@ from pymc_hais.core.messages import instead_of, quoted, shown
 from pymc_hais.density import Model
 from pymc_hais.density.compat import default_theme
 
-_SEEDS = int | np.integer
-_GENERATORS = np.random.Generator | np.random.RandomState
 #: Arguments of pm.sample that have no place here, and what there is instead.
 _OF_PM_SAMPLE = {
     "tune": "a pilot learns what is to be learnt, so leave it out",
@@ -62,8 +60,8 @@ def check_seed(seed: Any) -> None:
     several = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes) and np.ndim(seed) > 0
     seed = seed.item() if isinstance(seed, np.ndarray) and not several else seed
     each = seed if several else [seed]
-    whole = all(isinstance(one, _SEEDS) and not isinstance(one, bool) and one >= 0 for one in each)
-    if seed is not None and not whole and not isinstance(seed, _GENERATORS):
+    whole = all(isinstance(one, int | np.integer) and not isinstance(one, bool) and one >= 0 for one in each)
+    if seed is not None and not whole and not isinstance(seed, np.random.Generator | np.random.RandomState):
         raise ValueError(
             "`random_seed` must be a whole number, not below 0, one for each chain, a numpy Generator or RandomState, "
             f"or None; got {seed!r}."

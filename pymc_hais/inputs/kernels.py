@@ -8,9 +8,6 @@ from pymc_hais.density import Model, build_layout, discrete_names
 from pymc_hais.kernels import Gibbs, Hamiltonian
 from pymc_hais.problem.constraints import build_constraints, with_walls
 
-#: Methods beside annealing that take models with discrete variables.
-_ESTIMATORS_OF_SITES = ("bidirectional",)
-
 
 def read_kernels(model: Model, asked: SimpleNamespace, estimators: tuple[str, ...]) -> tuple[Kernel, Gibbs | None]:
     """Return the kernel of the continuous dimensions, with the constraints, and that of discrete sites if given.
@@ -64,10 +61,10 @@ def _check_sites(model: Model, kernel: Kernel, sites: Gibbs | None, estimators: 
             f"Constraints are for models of continuous variables, and `{discrete[0]}` is discrete: give the bounded "
             "variables a bounded prior instead."
         )
-    if refused := [name for name in estimators if name not in _ESTIMATORS_OF_SITES]:
+    if refused := [name for name in estimators if name != "bidirectional"]:
         raise NotImplementedError(
             f"estimators={refused} is not for models with discrete variables such as `{discrete[0]}`, whose moves are "
-            f"not reversible: pass some of {list(_ESTIMATORS_OF_SITES)}, or leave it out."
+            "not reversible: pass some of ['bidirectional'], or leave it out."
         )
 
 

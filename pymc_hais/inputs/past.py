@@ -21,15 +21,10 @@ from pymc_hais.run.row_evidence import RowEvidence
 
 _log = logging.getLogger("pymc.hais")
 
-#: Groups of a whole result.
+#: Groups of a whole result, made of all draws.
 _GROUPS = ("posterior", "sample_stats", "annealing", EVIDENCE, "estimates")
-_NUMBERS = ("value", "mc_se", "lower", "upper", "shortfall")
 #: Groups that stay as they are.
 KEPT = ("modes", "plan", "observed_data", "constant_data")
-#: Groups that are made of all draws.
-_MADE = ("posterior", "sample_stats", "annealing", EVIDENCE, "estimates", "log_likelihood", "log_prior")
-#: Statistics of a draw.
-_STATS = ("log_weight", "acceptance_rate", "diverging", "log_marginal_likelihood")
 
 
 def read_whole(idata: Any) -> tuple[Plan, LogZEstimate]:
@@ -135,7 +130,7 @@ def _read_run(idata: DataTree, estimate: LogZEstimate) -> AnnealingRun:
 def _read_opinions(idata: DataTree, estimate: LogZEstimate) -> tuple[LogZEstimate, ...]:
     """Read the estimates of other methods; the first row is the reported estimate itself."""
     rows = idata["estimates"].to_dataset()
-    columns = [rows[name].values.tolist() for name in _NUMBERS]
+    columns = [rows[name].values.tolist() for name in ("value", "mc_se", "lower", "upper", "shortfall")]
     names = [str(name) for name in rows["method"].values]
     every = [
         LogZEstimate(value, mc_se, lower, upper, shortfall, name, estimate.log_prior_mass)
@@ -161,8 +156,9 @@ def check_goes_on(idata: DataTree, one: Mapping[str, np.ndarray]) -> None:
                 "for each draw: pass the result as it was."
             )
     added = [f"posterior/{name}" for name in posterior.data_vars if name not in one]
-    added += [f"sample_stats/{name}" for name in idata["sample_stats"].data_vars if name not in _STATS]
-    added += [str(name) for name in idata.children if name not in (*KEPT, *_MADE)]
+    stats = ("log_weight", "acceptance_rate", "diverging", "log_marginal_likelihood")
+    added += [f"sample_stats/{name}" for name in idata["sample_stats"].data_vars if name not in stats]
+    added += [str(name) for name in idata.children if name not in (*KEPT, *_GROUPS, "log_likelihood", "log_prior")]
     if added:
         _log.warning(
             f"The extended result does not have {', '.join(added)}, which the model cannot compute for the new draws: "

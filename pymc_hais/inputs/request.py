@@ -35,11 +35,6 @@ from pymc_hais.runner.options import Call, Compute, Sampling
 from pymc_hais.runner.runner import Runner, build_runner
 from pymc_hais.tuning import CONSTANT_SPEED, FINAL_MOVES, Recipe
 
-#: Methods beside annealing that take another run, or other evaluations.
-ESTIMATORS = ("bridge", "linked", "bidirectional")
-#: From so many particles on, the memory they need is checked before compiling too, and not only before the pilot.
-_MANY = 10**6
-
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
@@ -103,7 +98,7 @@ def read(function: str, model: Model, given: Mapping[str, Any], plan: Plan | Non
     check_seed(asked.random_seed)
     check_names("var_names", asked.var_names)
     check_theme(asked.progressbar_theme)
-    estimators = check_choice("estimators", asked.estimators, ESTIMATORS)
+    estimators = check_choice("estimators", asked.estimators, ("bridge", "linked", "bidirectional"))
     kernel, sites = read_kernels(model, asked, estimators)
     sampling = _read_sampling(model, asked, estimators, kernel)
     output = _build_output(model, {} if asked.idata_kwargs is None else asked.idata_kwargs, asked.var_names)
@@ -159,7 +154,7 @@ def _check_numbers(asked: SimpleNamespace) -> None:
 
 def _read_sampling(model: Model, asked: SimpleNamespace, estimators: tuple[str, ...], kernel: Kernel) -> Sampling:
     draws, chains, target_se, longest = asked.draws, asked.chains, asked.target_se, int(asked.max_temperatures)
-    if draws * chains > _MANY:
+    if draws * chains > 10**6:  # memory is checked before compiling too, and not only before the pilot
         check_memory(int(draws), int(chains), build_layout(model).n_dims)
     recipe, length = _build_recipe(kernel, asked)
     is_named = isinstance(asked.schedule, str)

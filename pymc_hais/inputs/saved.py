@@ -17,8 +17,6 @@ PLAN = "plan"
 RECORD = "record"
 #: The file of a result in the folder of a checkpoint.
 RESULT = "result.nc"
-#: How files of :func:`save_plan`, which are zip files, and of results, which are HDF5, begin.
-_OF_PLAN, _OF_RESULT = b"PK", b"\x89HDF"
 
 
 def read_plan(source: Any, argument: str = "plan") -> Plan:
@@ -33,16 +31,16 @@ def read_plan(source: Any, argument: str = "plan") -> Plan:
 
 def _is_result(path: Path) -> bool:
     """Whether a file holds a result and not a plan; other files are refused."""
-    beginning = b""
+    beginning, of_zip, of_hdf5 = b"", b"PK", b"\x89HDF"  # save_plan writes zip files
     if path.is_file():
         with path.open("rb") as file:
-            beginning = file.read(len(_OF_RESULT))
-    if path.is_dir() or (path.is_file() and not beginning.startswith((_OF_PLAN, _OF_RESULT))):
+            beginning = file.read(len(of_hdf5))
+    if path.is_dir() or (path.is_file() and not beginning.startswith((of_zip, of_hdf5))):
         raise ValueError(
             f"`plan` is {str(path)!r}, which is neither a file of pymc_hais.save_plan nor one of a result: pass the "
             f"path of such a file (in the folder of a checkpoint it is {RESULT}), or a result of sample_hais."
         )
-    return beginning == _OF_RESULT
+    return beginning == of_hdf5
 
 
 def arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -26,8 +26,6 @@ from pymc_hais.inputs.arguments import check_integer, check_positive, check_shar
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.kernels.paths import Geometric
 
-#: Arguments of every step method of PyMC, which PyMC itself passes.
-_OF_EVERY_STEP = ("blocked", "rng", "dtype")
 #: Of the path and of the density: a step has its data inside.
 _NO_DATA: tuple[tuple, tuple] = ((), ())
 
@@ -127,7 +125,7 @@ class PersistentHMC(GradientSharedStep):
         if not isinstance(beta, int | float | np.integer | np.floating) or not 0.0 <= beta <= 1.0:
             raise ValueError(f"`beta` must lie in [0, 1], from the prior to the posterior, got {beta!r}.")
         own = [name for name in signature(PersistentHMC.__init__).parameters if name not in ("self", "kwargs")]
-        refuse_unknown("PersistentHMC", kwargs, [*own, *_OF_EVERY_STEP])
+        refuse_unknown("PersistentHMC", kwargs, [*own, "blocked", "rng", "dtype"])  # which PyMC passes to every step
         check_share("target_accept", target_accept)
         check_integer("n_transitions", n_transitions, 1)
         check_positive("step_scale", step_scale, "metric units", None)

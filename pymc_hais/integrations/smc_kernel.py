@@ -24,13 +24,6 @@ from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.tuning.metric import estimate_metric
 from pymc_hais.tuning.pilot import next_beta, rank_correlation
 
-#: Transitions between two measurements of the acceptance rate and of the correlation with the start of a stage.
-_BLOCK = 4
-#: The last stage also decorrelates resampled copies: it goes on until this share of the usual correlation is left.
-_LAST_STAGE = 0.1
-#: Fewer particles say nothing about a metric.
-_FEWEST_DRAWS = 20
-
 
 class HAIS(SMC_KERNEL):
     """Hamiltonian annealed importance sampling as a kernel of ``pm.sample_smc``.
@@ -100,7 +93,9 @@ class HAIS(SMC_KERNEL):
         damping: float = 2.0,
         **kwargs: Any,
     ) -> None:
-        refuse_unknown("HAIS", kwargs, [name for name in _SETTINGS if name not in ("self", "args", "kwargs")])
+        # PyMC's own settings are among them.
+        settings = (*signature(HAIS.__init__).parameters, *signature(SMC_KERNEL.__init__).parameters)
+        refuse_unknown("HAIS", kwargs, [name for name in settings if name not in ("self", "args", "kwargs")])
         shares = {
             "threshold": threshold,
             "correlation_threshold": correlation_threshold,
@@ -114,8 +109,8 @@ class HAIS(SMC_KERNEL):
         self._backend, self._engine_kwargs = _choose_backend(kwargs.get("compile_kwargs"))
         _ = self._problem  # before any worker starts, so that what is wrong with a model is said once, in this process
         super().__init__(*args, threshold=threshold, **kwargs)
-        if self.draws < _FEWEST_DRAWS:
-            raise ValueError(f"`draws` must be at least {_FEWEST_DRAWS}, got {self.draws!r}.")
+        if self.draws < 20:  # which say nothing about a metric
+            raise ValueError(f"`draws` must be at least 20, got {self.draws!r}.")
         self.correlation_threshold = correlation_threshold
         self.max_moves = max_moves
         self.target_accept = target_accept
@@ -200,11 +195,12 @@ class HAIS(SMC_KERNEL):
 
     def mutate(self) -> None:
         """Move the particles until their log-likelihoods have decorrelated from those at the start of the stage."""
-        memory = self.correlation_threshold * (_LAST_STAGE if self.beta == 1.0 else 1.0)
+        # The last stage also decorrelates resampled copies.
+        memory = self.correlation_threshold * (0.1 if self.beta == 1.0 else 1.0)
         before = self.likelihood_logp
         rates: list[float] = []
         while len(rates) < self.max_moves:
-            rates += self._move(min(_BLOCK, self.max_moves - len(rates)))
+            rates += self._move(min(4, self.max_moves - len(rates)))  # between two measurements
             if rank_correlation(before, clean(np.asarray(self._state.log_ratio)[0])) <= memory:
                 break
         self.accept_rate, self.n_moves = float(np.mean(rates)), len(rates)
@@ -249,10 +245,6 @@ class HAIS(SMC_KERNEL):
             "target_accept": self.target_accept,
             "damping": self._kernel.damping,
         }
-
-
-#: What the kernel takes, PyMC's own settings among them.
-_SETTINGS = (*signature(HAIS.__init__).parameters, *signature(SMC_KERNEL.__init__).parameters)
 
 
 def _choose_backend(compile_kwargs: dict[str, Any] | None) -> tuple[str | None, dict[str, Any]]:

@@ -27,9 +27,6 @@ from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit, supp
 from pymc_hais.runner.progress import turned
 from pymc_hais.runner.runner import Runner
 
-#: Number of the round of a forward run without resampling, which no other round has.
-_FORWARD = 1_000_000
-
 
 def anneal_linked(evidence: Evidence, report: Report, runner: Runner) -> LogZEstimate:
     """Lead fresh particles from temperature to temperature, as Neal (2005) does; the weights of all are independent.
@@ -164,9 +161,8 @@ def _bidirectional(evidence: Evidence, report: Report, runner: Runner) -> list[L
         return [upper]
     forward = run
     if run.n_resampled.any():  # its paths are broken
-        ((_, forward),) = anneal_rows(
-            problem, ladder, Place(Purpose.ROUND, _FORWARD, [0], range(runner.sampling.chains)), report, runner
-        )
+        place = Place(Purpose.ROUND, 1_000_000, [0], range(runner.sampling.chains))  # a number that no round reaches
+        ((_, forward),) = anneal_rows(problem, ladder, place, report, runner)
     return [upper, _join(run, forward, back)]
 
 

@@ -16,22 +16,6 @@ from pymc_hais.run.modes.climbing import Joint, can_climb
 from pymc_hais.runner.ledger import DIAGNOSIS
 from pymc_hais.runner.runner import Runner
 
-#: Distances at which a density is evaluated: a power law holds there, and numbers are far from overflow.
-_RADII = np.logspace(6.0, 10.0, 5)
-
-
-class _Rays(NamedTuple):
-    """Along which rays a density is followed, and when a tail counts as heavier."""
-
-    random: int = 16  # rays in random directions, each with its opposite
-    axes: int = 100  # rays along axes, at most
-    least_df: float = 0.1  # degrees of freedom, at least
-    clearly: float = 0.95  # share of its own degrees of freedom below which a reference is made anew
-    number: int = 7  # tells these random numbers from those of other checks
-
-
-_RAYS = _Rays()
-
 
 class Rays(NamedTuple):
     """Powers with which a density falls: as ``r ** -power``; infinite where it falls faster than that."""
@@ -70,21 +54,24 @@ def widened(problem: Problem, runner: Runner) -> StudentT | None:
     own = student_t_of(problem)
     if own is None:
         return None
-    df = max(_RAYS.least_df, measure_rays(problem, runner).tail)
-    return StudentT(df, own.loc, own.scale) if df < _RAYS.clearly * own.df else None
+    df = max(0.1, measure_rays(problem, runner).tail)
+    # Close to its own degrees of freedom, the start is not compiled again.
+    return StudentT(df, own.loc, own.scale) if df < 0.95 * own.df else None
 
 
 def measure_rays(problem: Problem, runner: Runner) -> Rays:
     """Measure the tail exponents of a problem's density along rays in the particles' coordinates."""
-    n_dims, rng = problem.layout.n_dims, np.random.default_rng(runner.seeds.sequence(Purpose.CHECK, _RAYS.number))
-    axes = rng.permutation(n_dims)[: _RAYS.axes]
-    random = rng.normal(size=(_RAYS.random, n_dims))
+    n_dims, rng = problem.layout.n_dims, np.random.default_rng(runner.seeds.sequence(Purpose.CHECK, 7))
+    axes = rng.permutation(n_dims)[:100]
+    random = rng.normal(size=(16, n_dims))
     directions = np.concatenate([np.eye(n_dims)[axes], random / np.linalg.norm(random, axis=1, keepdims=True)])
-    z = np.multiply.outer(np.concatenate([directions, -directions]), _RADII).transpose(0, 2, 1)
+    # Distances at which a power law holds, and numbers are far from overflow.
+    radii = np.logspace(6.0, 10.0, 5)
+    z = np.multiply.outer(np.concatenate([directions, -directions]), radii).transpose(0, 2, 1)
     joint = Joint(problem, runner.paying(DIAGNOSIS))
     with np.errstate(all="ignore"):
-        values = joint(z.reshape(-1, n_dims))[0].reshape(2, len(directions), len(_RADII))
-        steps = np.log(_RADII) - np.log(_RADII).mean()
+        values = joint(z.reshape(-1, n_dims))[0].reshape(2, len(directions), len(radii))
+        steps = np.log(radii) - np.log(radii).mean()
         powers = -values @ steps / (steps @ steps)
     powers = np.where(np.isfinite(powers), powers, np.inf).min(axis=0)
     of_axes = powers[: len(axes)]

@@ -124,24 +124,21 @@ def with_reference(
     )
     engine = compiler(replace(graph, preparation=None))  # an engine may travel, and never changes its data itself
     own = with_table(model, {name: value[0] for name, value in rows.items()}) if rows else model
-    sites, fitted = chart.without_sites() if chart else None, None
-    if takes_fit and not layout.sites:
-        n_rows = len(next(iter(rows.values()))) if rows else 1
-        fitted = Fitted.none(n_rows, layout.n_dims, particles_for_dense(layout.n_continuous) > 0)
-        engine = engine.along(fitted.path, sites.arrays if sites else ())
     problem = Problem(
         model,
         layout,
         reference,
         engine,
-        fitted,
-        chart,
-        sites,
+        chart=chart,
+        sites=chart.without_sites() if chart else None,
         rows=rows or {},
         log_z_reference=log_count(model, layout) if reference.is_prior else 0.0,
         meetings=graph.meetings,
         preparation=graph.preparation,
     )
+    if takes_fit and not layout.sites:
+        is_dense = particles_for_dense(layout.n_continuous) > 0
+        problem = problem.with_fit(Fitted.none(problem.n_rows, layout.n_dims, is_dense), problem.sites)
     with untraced:
         logp = own.logp()
     of_first_row = replace(problem, model=own)

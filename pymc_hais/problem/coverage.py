@@ -14,9 +14,6 @@ from pymc_hais.references.gaussian import Gaussian, StudentT
 from pymc_hais.references.mixture import Mixed
 from pymc_hais.references.prior import build_prior
 
-#: Steps outward are Cauchy distributed, of up to this many interquartile ranges: further out densities overflow.
-_FARTHEST = 30.0
-
 
 def check_coverage(problem: Problem, positions: np.ndarray, seeds: np.random.SeedSequence) -> None:
     """Refuse a reference whose density is zero where the model's is not: around its draws (P, D), and at prior draws.
@@ -76,7 +73,8 @@ def _around(
     n, free = len(positions), slice(n_continuous)
     rows, none = np.arange(n), np.full(n, -1)
     low, centre, high = np.quantile(positions[:, free], [0.25, 0.5, 0.75], axis=0)
-    step = np.clip(rng.standard_cauchy(size=(2, n)), -_FARTHEST, _FARTHEST)
+    # Steps outward, in interquartile ranges: further out densities overflow.
+    step = np.clip(rng.standard_cauchy(size=(2, n)), -30.0, 30.0)
     stretched, shifted, mirrored = positions.copy(), positions.copy(), positions.copy()
     stretched[:, free] = centre + (positions[:, free] - centre) * (1.0 + np.abs(step[0]))[:, None]
     yield stretched, none

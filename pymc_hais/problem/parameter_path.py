@@ -16,10 +16,6 @@ from pymc_hais.problem.building import CHECK_DRAWS, bind_reference
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import BoundReference
 
-#: Draws at which the reference is held against the model at the start of the path, and the nats that may differ.
-_COMPARED = 20
-_TOLERANCE = 1e-5
-
 
 def build_parameter_problem(model: Model, path: Any, reference: Any, compiler: Compiler, seeds: Seeds) -> Problem:
     """Compile a path that interpolates data containers of the model.
@@ -83,10 +79,10 @@ def _log_z_start(model: Model, layout: Layout, reference: BoundReference, state:
     """Return log Z at beta = 0: how far the model lies above the normalised reference, the same everywhere."""
     own, (log_prior,) = on_position(model, layout, [model.varlogp])
     log_reference = compile_interpreted([own], [reference.logp(own, log_prior)])
-    positions = np.asarray(state.position)[:_COMPARED]
+    positions = np.asarray(state.position)[:20]
     # At beta = 0 the state's log reference is the model's log density.
-    above = np.asarray(state.log_reference)[:_COMPARED] - [float(log_reference(row)[0]) for row in positions]
-    if not np.ptp(above) <= _TOLERANCE * max(1.0, float(np.abs(above).max())):
+    above = np.asarray(state.log_reference)[:20] - [float(log_reference(row)[0]) for row in positions]
+    if not np.ptp(above) <= 1e-5 * max(1.0, float(np.abs(above).max())):
         raise ValueError(
             f"At beta = 0 of the path the model's log density differs from that of {reference.label} by "
             f"{above.min():.3g} to {above.max():.3g} nats from draw to draw: pass as `reference` the distribution that "

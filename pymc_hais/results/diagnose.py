@@ -13,12 +13,6 @@ from pymc_hais.results.findings.weights import check_weights
 from pymc_hais.run.evidence import Evidence
 from pymc_hais.runner.runner import Ledger, Runner
 
-#: Findings that rest on the particles of a run and of its extension together: an extension may withdraw them.
-_OF_ALL_PARTICLES = {
-    "weight_degeneracy", "estimates_disagree", "standard_error", "rejected_moves", "not_finite", "unreached",
-}  # fmt: skip
-_SEVERITIES = ("error", "warning", "info")
-
 
 def with_findings(evidence: Evidence, runner: Runner, earlier: Sequence[Finding] = ()) -> LogZEstimate:
     """Return the estimate of a single model with all its findings; of an extension, with those before it that stand."""
@@ -29,9 +23,11 @@ def with_findings(evidence: Evidence, runner: Runner, earlier: Sequence[Finding]
         if is_first or not one.is_of_first_run
     }
     findings = _make(checks, runner)
-    made = _OF_ALL_PARTICLES | {finding.name for finding in findings}
+    # Findings about the particles of a run and of its extension together: an extension may withdraw them.
+    made = {"weight_degeneracy", "estimates_disagree", "standard_error", "rejected_moves", "not_finite", "unreached"}
+    made |= {finding.name for finding in findings}
     findings += [finding for finding in earlier if finding.name not in made]
-    findings.sort(key=lambda finding: _SEVERITIES.index(finding.severity))
+    findings.sort(key=lambda finding: ("error", "warning", "info").index(finding.severity))
     return replace(evidence.estimate, findings=tuple(findings))
 
 

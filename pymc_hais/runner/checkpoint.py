@@ -28,8 +28,6 @@ _HEADER, _DIGEST = "checkpoint.json", "digest"
 _FORMAT = 4
 #: What jobs give.
 _RESULTS = Codec(AnnealingRun, Late, ParticleState, Pilot)
-#: Seconds after which a file that is still being written has no writer any more.
-_ABANDONED = 60.0
 
 
 def take_identity(
@@ -159,7 +157,7 @@ def open_checkpoint(path: str | os.PathLike[str], identity: Mapping[str, Any], i
     # more, a folder that takes no files says so before any work.
     write_bytes(header, json.dumps({**own, _DIGEST: _digest(own)}, indent=1).encode())
     for left in folder.glob(".*.part"):
-        if time.time() - left.stat().st_mtime > _ABANDONED:  # of a call that was killed while it wrote
+        if time.time() - left.stat().st_mtime > 60.0:  # of a call that was killed while it wrote
             left.unlink(missing_ok=True)
     return Checkpoint(folder, own)
 

@@ -11,8 +11,6 @@ import numpy as np
 _PLAIN = (bool, int, float, str)
 #: Kinds of arrays: truth values, integers and floating point.
 _NUMBERS = "biuf"
-#: Characters that separate the parts of an array's name, or that zip files and netCDF take for something else.
-_SPECIAL = re.compile(r"[^\w-]")
 
 
 class Codec:
@@ -117,7 +115,8 @@ class _Arrays:
 
     def _store(self, array: np.ndarray, path: tuple[str, ...]) -> str:
         """Store an array under its path, or under a longer name where another array has that one."""
-        name = ".".join(_SPECIAL.sub("_", part) for part in path)
+        # Other characters separate the parts of a name, or zip files and netCDF take them for something else.
+        name = ".".join(re.sub(r"[^\w-]", "_", part) for part in path)
         while name in self.named:
             name += "_"
         self.named[name] = array

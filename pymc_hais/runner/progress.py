@@ -22,14 +22,8 @@ _log = logging.getLogger("pymc.hais")
 
 #: What the bar shows of a call that estimates it.
 LOG_Z = "log Z so far"
-#: Characters of the bar in a notebook: Rich takes 115, more than the cells of many notebooks show.
-_WIDTH = 80
-#: The share of the rest of the bar that a phase takes if the phases after it are not known.
-_UNKNOWN = 0.4
 #: Where a phase ends after which nothing is known to follow: at 1 Rich would stop the clock for good.
 _FULL = 0.999
-#: The share of a phase that must be done before its own pace says how long the rest takes.
-_TELLING = 0.1
 
 
 @dataclass
@@ -64,7 +58,8 @@ class _Phase:
             return ""
         elapsed = time.perf_counter() - self.begin
         paced = elapsed * (1.0 - fraction) / done if done > 0.0 else 0.0
-        is_telling = self.seconds is None or done >= _TELLING * (1.0 - self.found)
+        # The pace of a tenth of a phase says how long the rest takes.
+        is_telling = self.seconds is None or done >= 0.1 * (1.0 - self.found)
         left = paced if is_telling else max(0.0, (self.seconds or 0.0) * (1.0 - self.found) - elapsed)
         return duration(left) if left > 0.0 else "0 s"
 
@@ -82,7 +77,8 @@ class CallProgress(OneBar):
         self.is_cut = False
         self._begin = time.perf_counter()
         stats = self._stats("", 0.0, "", "")
-        super().__init__(progressbar, progressbar_theme, stats, functools.partial(_columns, value=value), _WIDTH)
+        # Rich would take 115 characters in a notebook, more than many of its cells show.
+        super().__init__(progressbar, progressbar_theme, stats, functools.partial(_columns, value=value), 80)
         self._phase = _Phase("", 0.0, 0.0, None, 0.0)
         self._log_z = ""
 
@@ -117,7 +113,8 @@ class CallProgress(OneBar):
         Until its end the call takes so many seconds, as far as is known.
         """
         elapsed = time.perf_counter() - self._begin
-        first, last = self._position, self._position + _UNKNOWN * (1.0 - self._position)
+        # A phase takes this share of the rest of the bar if the phases after it are not known.
+        first, last = self._position, self._position + 0.4 * (1.0 - self._position)
         if seconds is not None:
             first, last = min(self._position, elapsed / max(elapsed + seconds, 1e-9)), _FULL
         return functools.partial(self.update, _Phase(title, first, last, seconds, time.perf_counter()))

@@ -6,8 +6,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-#: The share of the time left that is planned with: the rest is for the results, and for mistakes of the forecast.
-_PLANNED = 0.85
 #: Particles of a population, at least.
 FEWEST = 50
 
@@ -35,7 +33,8 @@ class Clock:
 
     def moves(self, seconds_per_move: float) -> float:
         """Return how many transitions of a particle fit into the share of the time that plans may use."""
-        return _PLANNED * self.left / seconds_per_move if seconds_per_move > 0.0 else np.inf
+        # The rest of the time is for the results, and for mistakes of the forecast.
+        return 0.85 * self.left / seconds_per_move if seconds_per_move > 0.0 else np.inf
 
 
 def start_clock(max_seconds: float | None) -> Clock:

@@ -55,8 +55,6 @@ class _Search(NamedTuple):
     moved: float = 0.5
     doubting: int = 100  # particles of a pilot that looks for what no climb has led to, at least
     fewest_families: float = 10.0  # effective draws of the prior that must have led to where the pilot ends
-    from_fit: int = 3  # number of the pilot from the fit, so that its random numbers are its own
-    from_prior: int = 4  # number of the pilot from the prior
 
 
 _SEARCH = _Search()
@@ -138,7 +136,7 @@ def try_mode_first(problem: Problem, runner: Runner) -> Trial | str:
     confirmed = _doubt(problem, judged, runner)
     if isinstance(confirmed, str):
         return confirmed
-    trial = learn(judged.accepted(), [0], _SEARCH.from_fit, runner)
+    trial = learn(judged.accepted(), [0], 3, runner)
     (pilot,) = trial.pilots
     if not pilot.is_complete:
         return "the pilot from there ran out of time."
@@ -156,7 +154,7 @@ def _doubt(problem: Problem, judged: Judged, runner: Runner) -> float | str:
     """
     if is_one_hill(problem):
         return np.inf
-    (pilot,) = run_pilots(problem, [0], _SEARCH.from_prior, runner, _SEARCH.doubting)
+    (pilot,) = run_pilots(problem, [0], 4, runner, _SEARCH.doubting)
     if not pilot.is_complete:
         return "there is no time for a pilot that would confirm it."
     error = 1.0 / np.sqrt(pilot.n_families)

@@ -10,7 +10,6 @@ from xarray import Dataset, DataTree
 from pymc_hais.core.messages import quoted
 
 _SAMPLE = ("chain", "draw")
-_POSTERIOR, _PREDICTIVE = "posterior", "posterior_predictive"
 
 
 def read_variables(results: Mapping[str, Any], var_names: Sequence[str] | None) -> list[str]:
@@ -18,13 +17,13 @@ def read_variables(results: Mapping[str, Any], var_names: Sequence[str] | None) 
 
     Raises ValueError for an unknown variable, or one that differs between the models.
     """
-    bare = [name for name, idata in results.items() if not isinstance(idata, DataTree) or _POSTERIOR not in idata]
+    bare = [name for name, idata in results.items() if not isinstance(idata, DataTree) or "posterior" not in idata]
     if bare:
         raise ValueError(
             f"{quoted(bare)} has an estimate of log Z and no draws: pass the result of sample_hais, or draws with it, "
             f"{{{bare[0]!r}: (idata, log_z)}}."
         )
-    groups = {name: idata[_POSTERIOR].to_dataset() for name, idata in results.items()}
+    groups = {name: idata["posterior"].to_dataset() for name, idata in results.items()}
     if any("model" in group.variables for group in groups.values()):
         raise ValueError(
             "`average` stores the name of the model that each draw is from as `model`: give your variable `model` "
@@ -68,15 +67,16 @@ def mix(
     """
     rows = {}
     for i, (name, idata) in enumerate(results.items()):
-        sizes = idata[_POSTERIOR].sizes
+        sizes = idata["posterior"].sizes
         available, needed = sizes["chain"] * sizes["draw"], int(np.sum(chosen == i))
         rounds = [rng.permutation(available) for _ in range(-(-needed // available))]
         rows[name] = np.concatenate([np.zeros(0, dtype=int), *rounds])[:needed]
     shares = [None if np.isnan(one) else float(one) for one in probability]
     attrs = {"model_probabilities": json.dumps(dict(zip(results, shares, strict=True)))}
-    groups = {_POSTERIOR: list(names)}
+    groups = {"posterior": list(names)}
     if _all_predict(results):
-        groups[_PREDICTIVE] = _shared({name: idata[_PREDICTIVE].to_dataset() for name, idata in results.items()})
+        predictive = {name: idata["posterior_predictive"].to_dataset() for name, idata in results.items()}
+        groups["posterior_predictive"] = _shared(predictive)
     tree = DataTree.from_dict(
         {
             f"/{group}": _mix_group({name: idata[group].to_dataset() for name, idata in results.items()}, *one)
@@ -91,8 +91,8 @@ def mix(
 def _all_predict(results: Mapping[str, DataTree]) -> bool:
     """Whether all have predictive draws, one for each draw of the posterior."""
     return all(
-        _PREDICTIVE in idata.children
-        and all(idata[_PREDICTIVE].sizes.get(dim) == idata[_POSTERIOR].sizes[dim] for dim in _SAMPLE)
+        "posterior_predictive" in idata.children
+        and all(idata["posterior_predictive"].sizes.get(dim) == idata["posterior"].sizes[dim] for dim in _SAMPLE)
         for idata in results.values()
     )
 

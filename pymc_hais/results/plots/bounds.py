@@ -14,8 +14,6 @@ from xarray import DataArray, Dataset, DataTree, apply_ufunc
 from pymc_hais.results.plots.panels import Panels, interval, interval_lines, read_group, share_docs, within, xy
 
 _SIDES = ("lower", "upper")
-_BOUNDS = ("value", "interval", "ref_line", "ticks", "title", "xlabel", "ylabel", "legend")
-_CALIBRATION = ("lines", "flagged_lines", "envelope", "title", "xlabel", "ylabel")
 _SAMPLE = "data_set"
 
 
@@ -57,7 +55,8 @@ def plot_bounds(
     data, lines, positions = (_labelled(one) for one in (np.stack([number, sides]), ends, number))
     points = data.assign_coords(plot_axis=["x", "y"])
     is_wide = number.shape[1] > 40  # more data sets than this need a wider plot
-    panels = Panels(points, _BOUNDS, visuals, plot_collection, backend, pc_kwargs, colour="bound", is_wide=is_wide)
+    known = ("value", "interval", "ref_line", "ticks", "title", "xlabel", "ylabel", "legend")
+    panels = Panels(points, known, visuals, plot_collection, backend, pc_kwargs, colour="bound", is_wide=is_wide)
     panels.draw("ref_line", hline, Dataset({"bounds": DataArray(0.0)}), color="B3", linestyle="C1")
     panels.draw("interval", interval_lines, lines, coloured=True, positions=positions, upright=True)
     panels.draw("value", scatter_xy, points, coloured=True)
@@ -122,7 +121,8 @@ def plot_calibration(
     outside = ((y < lower) | (y > upper)).any("point")
     facets = [str(dim) for dim in ranks.dims if dim != _SAMPLE]
     # The x axes agree without being shared, so that each has its numbers, also where no plot is below it.
-    panels = Panels(lines, _CALIBRATION, visuals, plot_collection, backend, pc_kwargs, facets=facets, sharey=True)
+    known = ("lines", "flagged_lines", "envelope", "title", "xlabel", "ylabel")
+    panels = Panels(lines, known, visuals, plot_collection, backend, pc_kwargs, facets=facets, sharey=True)
     low, high = lower.values, upper.values
     panels.draw("envelope", fill_between_y, lines, x=points, y_bottom=low, y_top=high, color="B1", alpha=0.15)
     panels.draw("lines", line_xy, lines.where(~outside), color="C0")

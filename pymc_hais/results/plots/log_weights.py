@@ -11,8 +11,6 @@ from xarray import DataArray, Dataset, DataTree
 from pymc_hais.results.plots.panels import Panels, read_group, share_docs
 
 _LOWEST = -6.0
-_N_BINS = 60
-_VISUALS = ("hist", "defensive", "ref_line", "title", "xlabel", "ylabel", "legend")
 
 
 @share_docs
@@ -45,7 +43,8 @@ def plot_log_weights(
     log_weights = group["final_log_weight"]
     is_defence = _defence(group)
     bars = _histograms(log_weights, ~is_defence)
-    panels = Panels(bars, _VISUALS, visuals, plot_collection, backend, pc_kwargs)
+    known = ("hist", "defensive", "ref_line", "title", "xlabel", "ylabel", "legend")
+    panels = Panels(bars, known, visuals, plot_collection, backend, pc_kwargs)
     panels.draw("ref_line", vline, Dataset({"log_weight": DataArray(0.0)}), color="B3", linestyle="C1")
     panels.draw("hist", step_hist, bars, coloured=True)
     # The first bin is an empty one.
@@ -76,7 +75,7 @@ def _histograms(log_weights: DataArray, chosen: np.ndarray) -> Dataset:
     relative = log_weights.transpose("chain", "particle").values + np.log(log_weights.sizes["particle"])
     # Hopeless particles may lie thousands of nats down; they would squeeze all others into one bin.
     relative = np.maximum(relative, _LOWEST)
-    edges = np.histogram_bin_edges(relative, bins=_N_BINS)
+    edges = np.histogram_bin_edges(relative, bins=60)
     # An empty bin at either end closes the outline.
     edges = np.concatenate([[2 * edges[0] - edges[1]], edges, [2 * edges[-1] - edges[-2]]])
     counts = np.stack([np.histogram(row[own], bins=edges)[0] for row, own in zip(relative, chosen, strict=True)])

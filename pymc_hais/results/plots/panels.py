@@ -22,16 +22,11 @@ from pymc_hais.estimators.values import NORMAL_REACH
 
 #: Those of arviz-plots.
 BACKENDS = ("matplotlib", "plotly", "bokeh", "none")
-#: A column of these is narrow, and the labels take more of it.
-_NARROW = ("plotly", "bokeh")
 #: Plotly would leave lines across a plot out where nothing is drawn yet, and lay bands over what is drawn in them.
 _ON_PLOTLY: dict[Callable, dict[str, Any]] = {
     **{line: {"exclude_empty_subplots": False} for line in (hline, vline)},
     **{band: {"layer": "below"} for band in (hspan, vspan)},
 }
-#: Dots around the plots of Plotly: room for a title of two lines under the buttons, and for the labels.  Its own
-#: margins would leave small figures no plot.
-_MARGINS = {"t": 70, "b": 50, "l": 60, "r": 20}
 #: Long numbers side by side leave room for so many.
 _FEW_TICKS = 4
 #: What ``{canvas}`` stands for in the docstring of a plot, after its own parameters.
@@ -140,7 +135,9 @@ class Panels:
                 pc_kwargs["aes"] = {"color": [self._colour], **pc_kwargs.get("aes", {})}
             plot_collection = PlotCollection.wrap(data, backend=backend, **pc_kwargs)
             if backend == "plotly":
-                plot_collection.get_viz("figure").update_layout(margin=_MARGINS)
+                # Dots: room for a title of two lines under the buttons, and for the labels.  Plotly's own margins would
+                # leave small figures no plot.
+                plot_collection.get_viz("figure").update_layout(margin={"t": 70, "b": 50, "l": 60, "r": 20})
         self.collection = plot_collection
 
     def draw(self, name: str, visual: Callable, data: Any = None, coloured: bool = False, **defaults: Any) -> None:
@@ -223,7 +220,8 @@ def _size(
     scale = import_module(f"arviz_plots.backend.{backend}").scale_fig_size
     n_plots = process_facet_dims(data, pc_kwargs["cols"])[0]
     columns = min(n_plots, pc_kwargs["col_wrap"])
-    alone, taller = (1.5, 1.25) if backend in _NARROW else (1.0, 1.0)
+    # A column of these is narrow, and the labels take more of it.
+    alone, taller = (1.5, 1.25) if backend in ("plotly", "bokeh") else (1.0, 1.0)
     width, _ = scale(None, rows=1, cols=max(alone, columns * (1 + is_wide)))
     unit, _ = scale(None, rows=1, cols=1)
     height = taller * unit * (0.6 if n_rows is None else 0.25 + 0.075 * n_rows)

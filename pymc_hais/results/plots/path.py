@@ -12,8 +12,6 @@ from pymc_hais.core.records import RESAMPLE_BELOW
 from pymc_hais.core.schedules import cumulative_barrier
 from pymc_hais.results.plots.panels import Panels, read_group, share_docs, xy
 
-_PATH = ("lines", "points", "ref_line", "ticks", "title", "xlabel", "ylabel", "legend")
-_SCHEDULE = ("lines", "points", "ticks", "title", "xlabel", "ylabel")
 #: So few temperatures have a marker and a number each: a line of one temperature is not seen.
 _FEW = 8
 
@@ -44,7 +42,8 @@ def plot_path(
     {canvas}
     """
     lines = _lines(idata)
-    panels = Panels(lines, _PATH, visuals, plot_collection, backend, {"col_wrap": 2, **pc_kwargs})
+    known = ("lines", "points", "ref_line", "ticks", "title", "xlabel", "ylabel", "legend")
+    panels = Panels(lines, known, visuals, plot_collection, backend, {"col_wrap": 2, **pc_kwargs})
     level = Dataset({"ess": DataArray(RESAMPLE_BELOW)})
     panels.draw("ref_line", hline, level, color="B3", linestyle="C1")
     n_steps = lines.sizes["temperature"]
@@ -124,7 +123,8 @@ def plot_schedule(
     discrepancies = path["discrepancy"].mean("chain").values
     barrier = cumulative_barrier(discrepancies, np.ones_like(discrepancies))
     lines = Dataset({"schedule": xy(np.arange(len(betas)), betas), "barrier": xy(betas, barrier)})
-    panels = Panels(lines, _SCHEDULE, visuals, plot_collection, backend, pc_kwargs)
+    known = ("lines", "points", "ticks", "title", "xlabel", "ylabel")
+    panels = Panels(lines, known, visuals, plot_collection, backend, pc_kwargs)
     panels.draw("lines", line_xy, lines, color="C0")
     every = -(-len(betas) // 60)  # more points than this would run into one another
     panels.draw("points", scatter_xy, lines.isel(point=slice(0, None, every)), color="C0")
