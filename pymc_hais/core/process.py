@@ -45,6 +45,8 @@ class WhileInside(ContextDecorator):
 
 @cache
 def _blas() -> ThreadpoolController:
+    import scipy.linalg.cython_blas  # noqa: F401  # loads the BLAS that JAX and Numba call, before the search
+
     return ThreadpoolController().select(user_api="blas")
 
 

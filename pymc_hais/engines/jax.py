@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
-from pymc_hais.core.process import memory
+from pymc_hais.core.process import memory, one_blas_thread
 from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.core.records import KernelParams, Noise, ParticleState, Segment, SegmentTrace
 from pymc_hais.density.jax_forms import functions
@@ -150,7 +150,7 @@ class JaxEngine(SharedEngine):
             return self._call("start", _start, (cut(positions, tile), data, own, tile.numbers))
 
         tiles = self._tiles(positions.shape)
-        return join_states(spread(call, tiles, self._cores), tiles, positions.shape[:2])
+        return join_states(self._spread(call, tiles), tiles, positions.shape[:2])
 
     def run_segment(
         self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
@@ -172,7 +172,7 @@ class JaxEngine(SharedEngine):
             data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
             return self._call("segment", _segment, (part, data, own, tile.numbers, *steps))
 
-        moved, traces = zip(*spread(call, tiles, self._cores), strict=True)
+        moved, traces = zip(*self._spread(call, tiles), strict=True)
         return join_states(moved, tiles, shape), traces
 
     def visit(
@@ -186,7 +186,7 @@ class JaxEngine(SharedEngine):
             data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
             return self._call("visit", _visit, (cut(positions, tile), data, own, tile.numbers, *steps))
 
-        firsts, moved, traces = zip(*spread(call, tiles, self._cores), strict=True)
+        firsts, moved, traces = zip(*self._spread(call, tiles), strict=True)
         trace = join_traces(traces, tiles, shape, len(segment.step_sizes))
         return join_states(firsts, tiles, shape), join_states(moved, tiles, shape), trace
 
@@ -208,6 +208,11 @@ class JaxEngine(SharedEngine):
             most, elements = _PARTICLES_ACCELERATOR, _ELEMENTS_ACCELERATOR
         most = max(_FEWER[-1], min(most, elements // self._width))
         return cut_tiles(shape[0], shape[1], most if most > _FEWER[0] else next(n for n in _FEWER if n <= most))
+
+    def _spread(self, call: Callable[[Tile], Any], tiles: Sequence[Tile]) -> Sequence[Any]:
+        """Call for each tile, and wait for the results: XLA returns before it has called BLAS."""
+        with one_blas_thread:
+            return jax.block_until_ready(spread(call, tiles, self._cores))
 
     def _call(self, name: str, build: Callable[[Self], Any], args: tuple) -> Any:
         """Call a program, compiled once for each shape; threads wait for the one that compiles it."""

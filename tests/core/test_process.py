@@ -1,6 +1,9 @@
 """Settings of the process come and go without those of other threads, whenever these come and go."""
 
 import itertools
+import os
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -91,3 +94,18 @@ def test_a_setting_is_made_by_the_first_thread_and_taken_back_by_the_last():
     may_leave.set()
     other.join()
     assert log == ["made", "taken back"]
+
+
+LATE = """
+from pymc_hais.core.process import one_blas_thread
+with one_blas_thread:
+    import scipy.linalg
+    from threadpoolctl import threadpool_info
+    print(*(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"))
+"""
+
+
+def test_a_library_of_blas_that_is_loaded_later_has_one_thread():
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "BLIS_NUM_THREADS": "2"}
+    ended = subprocess.run([sys.executable, "-c", LATE], env=environment, capture_output=True, text=True, check=True)
+    assert set(ended.stdout.split()) == {"1"}

@@ -6,11 +6,14 @@ import time
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import pymc_hais
 from pymc_hais import Gibbs, learning
-from pymc_hais.engines import base, keep_threads
+from pymc_hais.engines import base, compile_engine, keep_threads
+from tests.engines.models import build_graph
 from tests.learning import densities
+from tests.toys import HAS_JAX
 
 
 def who(task):
@@ -86,3 +89,19 @@ def test_a_fit_starts_few_threads_and_leaves_none(monkeypatch):
     )  # fmt: skip
     assert len(alive()) == 0
     assert 0 < counts[-1] <= 2
+
+
+@pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
+def test_programs_of_xla_use_one_thread_of_blas(monkeypatch):
+    graph, positions = build_graph("cholesky")
+    engine, seen = compile_engine(graph, "jax", {}), []
+    inner = engine._call
+
+    def call(*args):
+        seen.extend(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+        return inner(*args)
+
+    monkeypatch.setattr(engine, "_call", call)
+    with threadpool_limits(2, "blas"):
+        engine.start(positions[None, :10], [], np.zeros((1, 2), np.uint32))
+    assert set(seen) == {1}
