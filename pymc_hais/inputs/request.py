@@ -12,7 +12,9 @@ from pymc_hais.core.process import check_memory
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.records import RESAMPLE_BELOW, Schedule
 from pymc_hais.core.schedules import FIXED
+from pymc_hais.core.seeds import Seeds
 from pymc_hais.density import Model, build_layout
+from pymc_hais.density.compat import seeds_per_chain
 from pymc_hais.engines import resolve_backend
 from pymc_hais.inputs.arguments import (
     check_choice,
@@ -32,7 +34,10 @@ from pymc_hais.planning.starts import StartOptions
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.run.plan import Plan
 from pymc_hais.runner.options import Call, Compute, Sampling
-from pymc_hais.runner.runner import Runner, build_runner
+from pymc_hais.runner.progress import CallProgress
+from pymc_hais.runner.runner import Runner
+from pymc_hais.runner.timing import start_clock
+from pymc_hais.runner.workers import Workers
 from pymc_hais.tuning import CONSTANT_SPEED, FINAL_MOVES, Recipe
 
 
@@ -48,7 +53,17 @@ class Request:
 
     def runner(self) -> Runner:
         """Return the runner of the call, and start its clock."""
-        return build_runner(self.sampling, self.compute)
+        compute = self.compute
+        seeds = seeds_per_chain(random_state=compute.random_seed, chains=self.sampling.chains)
+        return Runner(
+            sampling=self.sampling,
+            compute=compute,
+            seeds=Seeds(tuple(map(int, seeds))),
+            compiler=compute.compiler,
+            progress=CallProgress(compute.progressbar, compute.progressbar_theme),
+            clock=start_clock(compute.max_seconds),
+            workers=Workers(compute.executor, None, compute.compiler.cores),
+        )
 
 
 #: The arguments of :func:`pymc_hais.sample_hais` and their defaults, for functions that have some of them.

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators import LogZEstimate, estimate_log_z, turn_round
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.plan import Plan
-from pymc_hais.run.populations import Support, anneal_back, anneal_rows, end_at_fit, support_of
+from pymc_hais.run.populations import anneal_back, anneal_rows, end_at_fit, support_of
 from pymc_hais.run.rounds import each_length, forecast
 from pymc_hais.run.row_evidence import RowEvidence, estimate_row
 from pymc_hais.runner.progress import part, without_log_z
@@ -40,39 +39,18 @@ def run_validation(problem: Problem, plan: Plan, true_positions: np.ndarray, run
     results: dict[int, Sandwich] = {}
     for ladder, rows, own in each_length(problem, plan, report):
         ahead, behind = part(own, 0.0, 0.5), part(own, 0.5, 0.5)
-        seen = {
-            row: _Ahead(
-                estimate_row(run, len(ladder.schedule), tail=plan.tail_of(problem, run), mass=plan.start.mass),
-                support_of(problem, row, run, runner),
-                _draws(problem, run),
-            )
-            for row, run in anneal_rows(problem, ladder, place._replace(rows=rows), ahead, runner)
-        }
+        seen = {}
+        for row, run in anneal_rows(problem, ladder, place._replace(rows=rows), ahead, runner):
+            lower = estimate_row(run, len(ladder.schedule), tail=plan.tail_of(problem, run), mass=plan.start.mass)
+            pooled = pool(run.log_weights, run.log_z)
+            draws = problem.to_model(run.positions[systematic(pooled, 0.5, min(1000, pooled.size))])
+            seen[row] = lower, support_of(problem, row, run, runner), draws
         size = (runner.sampling.chains, runner.sampling.draws, problem.layout.n_dims)
         starts = {row: np.broadcast_to(problem.to_coordinates(true_positions[row][None]), size) for row in rows}
         # Moves at beta = 1 that part the copies of the true values: one draw alone would decide the bound.
         for row, back in anneal_back(problem, ladder, starts, behind, runner, 100):
-            results[row] = _sandwich(problem, row, seen[row], back, plan.log_prior_mass)
+            lower, inside, draws = seen[row]
+            upper = turn_round(estimate_log_z(end_at_fit(problem, row, back)), plan.log_prior_mass - inside.log_share)
+            upper = replace(upper, mc_se=float(np.hypot(upper.mc_se, inside.relative_se)))
+            results[row] = Sandwich(lower, upper, draws)
     return [results[row] for row in range(problem.n_rows)]
-
-
-class _Ahead(NamedTuple):
-    """The result of annealing forward for one data set."""
-
-    lower: RowEvidence
-    inside: Support
-    draws: np.ndarray
-
-
-def _sandwich(problem: Problem, row: int, ahead: _Ahead, back: AnnealingRun, log_prior_mass: float) -> Sandwich:
-    """Bound log Z from below by annealing forward, and from above by annealing back."""
-    inside = ahead.inside
-    upper = turn_round(estimate_log_z(end_at_fit(problem, row, back)), log_prior_mass - inside.log_share)
-    upper = replace(upper, mc_se=float(np.hypot(upper.mc_se, inside.relative_se)))
-    return Sandwich(ahead.lower, upper, ahead.draws)
-
-
-def _draws(problem: Problem, run: AnnealingRun) -> np.ndarray:
-    pooled = pool(run.log_weights, run.log_z)
-    positions = run.positions
-    return problem.to_model(positions[systematic(pooled, 0.5, min(1000, pooled.size))])

@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
-from pymc_hais.density.compat import seeds_per_chain
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.runner.checkpoint import open_checkpoint, open_folder, take_identity
 from pymc_hais.runner.executors import check_executor
@@ -20,7 +19,7 @@ from pymc_hais.runner.ledger import PILOT, Ledger
 from pymc_hais.runner.locks import locked
 from pymc_hais.runner.options import Compute, Sampling
 from pymc_hais.runner.progress import CallProgress
-from pymc_hais.runner.timing import Clock, start_clock
+from pymc_hais.runner.timing import Clock
 from pymc_hais.runner.workers import Workers
 from pymc_hais.tuning import Recipe, Stopwatch
 
@@ -159,20 +158,6 @@ class Runner:
         except KeyboardInterrupt:
             self.ledger.is_interrupted = True
             return stage()
-
-
-def build_runner(sampling: Sampling, compute: Compute) -> Runner:
-    """Make ready to compute a call; its time begins."""
-    entropy = tuple(int(seed) for seed in seeds_per_chain(random_state=compute.random_seed, chains=sampling.chains))
-    return Runner(
-        sampling=sampling,
-        compute=compute,
-        seeds=Seeds(entropy),
-        compiler=compute.compiler,
-        progress=CallProgress(compute.progressbar, compute.progressbar_theme),
-        clock=start_clock(compute.max_seconds),
-        workers=Workers(compute.executor, None, compute.compiler.cores),
-    )
 
 
 @contextmanager

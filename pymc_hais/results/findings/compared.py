@@ -25,7 +25,9 @@ def check_comparison(
         )
     copies = set()
     for first, second in combinations(estimates, 2):
-        if _are_one(estimates[first], estimates[second]):
+        one, other = estimates[first], estimates[second]
+        # Exact values that are equal to the bit do not count, because they are no runs.
+        if one is other or (one == other and one.mc_se > 0.0):
             copies.add(second)
             yield Finding(
                 "dependent_results",
@@ -45,11 +47,6 @@ def check_comparison(
                 "of the Bayes factors assume that they are independent.",
                 "Pass another `random_seed` for each model.",
             )
-
-
-def _are_one(first: LogZEstimate, second: LogZEstimate) -> bool:
-    """Whether two estimates are equal to the bit; exact values do not count, because they are no runs."""
-    return first is second or (first == second and first.mc_se > 0.0)
 
 
 def check_validation(bounds: Mapping[str, np.ndarray], ranks: Mapping[str, np.ndarray]) -> Iterator[Finding]:
