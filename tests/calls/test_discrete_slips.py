@@ -216,7 +216,7 @@ def test_references_of_the_wrong_kind(build, reference, message):
         pytest.param(
             kinds, {"z": pm.Categorical.dist(p=[0.5, 0.5, 0.0], shape=2)}, "Categorical", marks=pytest.mark.slow
         ),
-        (counts, {"n": pm.DiscreteUniform.dist(1, 20)}, "DiscreteUniform"),
+        pytest.param(counts, {"n": pm.DiscreteUniform.dist(1, 20)}, "DiscreteUniform", marks=pytest.mark.slow),
         pytest.param(counts, {"n": pm.Geometric.dist(0.3)}, "Geometric", marks=pytest.mark.slow),
         (switches, {"mu": pm.Normal.dist(), "z": pm.Bernoulli.dist([0.0, 0.5, 1.0])}, "Normal x Bernoulli"),
         pytest.param(switches, Box(-3.0, 3.0), "a box and independent margins", marks=pytest.mark.slow),

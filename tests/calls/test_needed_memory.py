@@ -63,7 +63,7 @@ def test_few_particles_of_many_dimensions_are_refused_before_the_pilot(monkeypat
 
 
 @pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
-@pytest.mark.parametrize("backend", ["jax", None])
+@pytest.mark.parametrize("backend", ["jax", pytest.param(None, marks=pytest.mark.slow)])
 def test_a_density_that_needs_too_much_names_its_widest_term(monkeypatch, backend):
     with pm.Model() as model:
         x = pm.Normal("x", shape=300)

@@ -26,7 +26,7 @@ from pymc_hais.goodness_of_fit.stein import find_suspects
 from pymc_hais.problem.audit import find_mismatches
 from pymc_hais.references import Prior, build_prior
 from tests.density.catalogue import MODELS
-from tests.marks import fast_but
+from tests.marks import fast_but, slow_but
 from tests.populations import joint_of, state_of
 
 N_DRAWS = 500
@@ -269,7 +269,7 @@ def test_a_constant_potential_is_part_of_the_ratio():
     np.testing.assert_allclose(case.state.log_ratio, -(x.sum(axis=1) ** 2) - 3.7 - 2.5, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["hierarchical", "simplex", pytest.param("lkj_correlation", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", slow_but({"hierarchical"}, ["hierarchical", "simplex", "lkj_correlation"]))
 def test_jax_agrees(name):
     pytest.importorskip("jax")
     assert_density_is_pymcs(adapt(MODELS[name](), n=8, backend="jax"), rtol=1e-6)

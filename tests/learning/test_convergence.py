@@ -71,6 +71,7 @@ def test_a_fit_does_not_depend_on_the_units(name, units):
         np.testing.assert_allclose(found[0], np.r_[sample.mean(axis=0), sample.std(axis=0)], atol=0.002)
 
 
+@pytest.mark.slow
 def test_steps_in_the_units_of_the_parameters_arrive():
     model = normal([2e5], [2e5])
     attrs = fit(
@@ -137,6 +138,7 @@ def denoised_share(distance, sigma, share=0.3):
     return minimize_scalar(lambda w: np.exp(log_p) @ (read(w, 1.0)[1] - score) ** 2, bounds=(0.01, 0.9)).x
 
 
+@pytest.mark.slow
 def test_wide_noise_shifts_the_weights_of_components():
     """From any number of rows: the docstring says so, and a fit that has converged is where the method leads."""
     model, data, _ = two_components(4.0, n=20_000)
@@ -284,6 +286,7 @@ def test_expectation_maximisation_leaves_a_saddle():
     )
 
 
+@pytest.mark.slow
 def test_slow_closed_steps_have_further_to_go_than_the_last():
     """Components that overlap: each step covers a small share of what is left, and many are below the tolerance."""
     rng = np.random.default_rng(7)

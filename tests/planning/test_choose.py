@@ -123,6 +123,7 @@ def test_a_fit_that_needs_more_temperatures_is_not_taken(far, call, again):
     assert "10,000 temperatures would be needed" in plan.reason
 
 
+@pytest.mark.slow
 def test_a_target_that_is_hard_to_meet_is_planned_for(far, call, again):
     lengths = [
         int(choose(Search(far, "prior", call.with_sampling(target_se=target)))[1].lengths[0])

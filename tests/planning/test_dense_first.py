@@ -59,7 +59,7 @@ def test_basis_functions_are_integrated_out_and_go_on_from_a_plan(tmp_path):
     assert_right(log_marginal_likelihood(longer), truth)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_coefficients_whose_density_may_have_several_hills_keep_their_coordinates():
     """Under heavy tails each coefficient may go along with some of the data or with others."""
     rng = np.random.default_rng(5)

@@ -162,6 +162,7 @@ def test_few_states_are_summed(build):
     assert not [one for one in found.findings if one.severity == "error"]
 
 
+@pytest.mark.slow
 def test_draws_are_of_the_posterior():
     """Shares of 4,000 independent draws: 4.5 standard errors of each of twelve probabilities, 1e-4 in all."""
     w = np.array([1.0, -2.0, 0.5])

@@ -154,7 +154,7 @@ def test_a_fit_that_importance_draws_find_good_needs_hardly_any_temperatures():
     assert_right(found, multivariate_normal.logpdf(y, np.zeros(100), 0.09 * np.eye(100) + 100.0 * X @ X.T))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_fit_that_they_do_not_find_good_is_annealed_from():
     with pm.Model() as model:
         x = pm.Normal("x", 0.0, 10.0, shape=5)

@@ -92,6 +92,7 @@ def test_variables_whose_names_differ_in_a_number_trade_together():
     np.testing.assert_array_equal(labels.trade(np.array([[1.0, 2.0, 3.0, 4.0]]))[0, 0], [3.0, 4.0, 1.0, 2.0])
 
 
+@pytest.mark.slow
 def test_states_of_a_chain_trade_rows_columns_and_means():
     labels = labels_of(chain())
     assert labels.n_trades == 1

@@ -12,6 +12,7 @@ from pymc_hais.engines import compile_engine
 from pymc_hais.references import build_prior
 from pymc_hais.tuning import fit_sites
 from tests.density.coordinates.charted import charted
+from tests.marks import fast_but
 from tests.populations import state_of
 from tests.toys import HAS_JAX
 
@@ -54,7 +55,7 @@ def sites_of(n_dims, kind):
     return Sites(precision, precision * rng.normal(size=n_dims))
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=fast_but(["positive"], MODELS))
 def case(request):
     return request.param, *charted(MODELS[request.param](), 30)
 

@@ -12,6 +12,7 @@ from pymc_hais.density.compiling import compile_density
 from pymc_hais.density.sites import conditionals
 from pymc_hais.density.sites.interactions import colour
 from pymc_hais.references import build_prior
+from tests.marks import fast_but
 
 RNG = np.random.default_rng(5)
 Y = RNG.normal(size=8)
@@ -112,7 +113,11 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=MODELS)
+#: These take seconds to build, and have relatives among the others.
+SLOW = ["torus", "grid with a free coupling", "mixture of three", "a parent and its children"]
+
+
+@pytest.fixture(scope="module", params=fast_but(SLOW, MODELS))
 def case(request):
     build, expected = MODELS[request.param]
     model = build()

@@ -76,7 +76,7 @@ def assert_same(whole, merged):
 MERGED = [logistic, groups, tables_of_groups, mixture, choices, rates_that_may_be_impossible]
 
 
-@pytest.mark.parametrize("build_model", slow_but([logistic, groups, mixture], MERGED))
+@pytest.mark.parametrize("build_model", slow_but([logistic, mixture], MERGED))
 def test_the_density_of_different_rows_is_the_same(build_model, monkeypatch):
     whole, merged, graph = both(made(build_model), monkeypatch)
     assert longest(graph) < N / 2
