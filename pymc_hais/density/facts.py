@@ -23,6 +23,7 @@ from scipy.special import gammaln
 from pymc_hais.density.compat import LKJFactor, LKJFactorRV, LogTransform, Transform, default_transform
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.coordinates.cuts import build_log_mass, is_cuttable
+from pymc_hais.density.coordinates.orderings import is_sortable, log_share_of_order, steps_of
 from pymc_hais.density.layout import Layout, is_circular, name_transform
 from pymc_hais.density.markov.markov import find_log_mass, find_markov
 from pymc_hais.density.sites.variables import FlatDiscreteRV, distribution_of, evaluate_fixed, is_discrete
@@ -114,6 +115,8 @@ def _log_mass(rv: TensorVariable, value: TensorVariable, transform: Transform | 
         mass = build_log_mass(rv, transform)
         has_parents = any(isinstance(one.type, RandomType) for one in ancestors(rv.owner.inputs[1:]))
         return None if has_parents else float(compile_interpreted([], [mass])()[0])
+    if is_sortable(rv, transform):
+        return log_share_of_order(rv) if _keeps_all_in_order(rv, value, transform) else None
     is_correlation = isinstance(rv.owner.op, LKJCorrRV)
     if not (is_correlation or isinstance(rv.owner.op, LKJFactorRV)) or not keeps_all(rv, value, transform):
         return None
@@ -126,6 +129,27 @@ def _log_mass(rv: TensorVariable, value: TensorVariable, transform: Transform | 
         # Of more dimensions the density is another one in some releases.
         return _lkj_log_mass(2, eta, is_correlation) if n == 2 and rv.ndim == 2 else None
     return _lkj_log_mass(int(n), eta, is_correlation) if rv.ndim == 1 and _is_positive(rv.owner.inputs[3]) else None
+
+
+def _keeps_all_in_order(rv: TensorVariable, value: TensorVariable, transform: Transform) -> bool:
+    """Whether an ordered variable has a known density, and all of its prior in the range before it is ordered."""
+    *before, ordered = steps_of(transform)
+    if not has_known_density(rv) or ordered.positive or len(before) > 1:
+        return False
+    return _keeps_all(rv, value, before[0]) if before else default_transform(rv.owner.op, rv) is None
+
+
+def has_known_density(rv: TensorVariable) -> bool:
+    """Whether the distribution is one of PyMC's, whose draws follow its density, which integrates to one."""
+    op: Any = distribution_of(rv)
+    is_pymc = type(op).__module__.split(".")[0] in ("pymc", "pytensor")
+    return is_pymc and not isinstance(op, CustomDistRV) and not _is_doubtful(rv)
+
+
+def log_share_of_orders(model: pm.Model) -> float:
+    """Return the log probability that all variables whose draws are sorted come out in order."""
+    transforms = model.rvs_to_transforms
+    return sum(log_share_of_order(rv) for rv in model.free_RVs if is_sortable(rv, transforms[rv]))
 
 
 def _is_positive(sd: TensorVariable) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.schedules import SHORTEST
-from pymc_hais.density import unnormalised_priors
+from pymc_hais.density import known_log_mass, unnormalised_priors
 from pymc_hais.planning.confirm import confirm, tolerance
 from pymc_hais.planning.fits import fit_margins, fit_to
 from pymc_hais.planning.learning import Trial
@@ -114,7 +114,7 @@ def _reason_to_stay(first: Trial) -> str | None:
         return "There is no time for a second pilot, from a fit."
     suspects = unnormalised_priors(problem.model)
     if suspects and needed <= _WORTH_A_MASS:
-        if not problem.is_prior:  # the mass is known
+        if not problem.is_prior or known_log_mass(problem.model) is not None:
             return f"A fit would not save time: {needed:,} temperatures are enough from {problem.label}."
         return (
             f"A fit would not save time: the mass of the prior of {quoted(suspects)} would have to be measured first."

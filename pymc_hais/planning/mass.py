@@ -6,17 +6,25 @@ likelihood over the prior.  From any other reference one gets log of the integra
 marginal likelihood is that minus the log mass of the prior.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
+from scipy.stats import beta
 
 from pymc_hais.core.seeds import Branch, Purpose, Seeds
 from pymc_hais.density import (
     Model,
     discrete_names,
+    has_known_density,
     identify_as_written,
     improper_priors,
+    is_unnormalised,
     known_log_mass,
+    log_share_of_orders,
+    periodic_names,
     unnormalised_priors,
 )
 from pymc_hais.estimators import LogZEstimate
@@ -26,11 +34,24 @@ from pymc_hais.planning.learning import learn
 from pymc_hais.planning.starts import Search, heavy_reference
 from pymc_hais.problem.building import bind_reference, build_problem
 from pymc_hais.problem.problem import Problem
-from pymc_hais.references import Gaussian, InsidePrior, StudentT, UnusablePriorError, integrate_cuts, prior_alone
+from pymc_hais.references import (
+    Gaussian,
+    InsidePrior,
+    StudentT,
+    UnusablePriorError,
+    build_prior,
+    integrate_cuts,
+    prior_alone,
+)
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.run.row_evidence import PriorMass
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import fit_reference
+
+#: Calls of the prior's sampler, of 500 draws each where it draws in batches, that tell how many are needed.
+_LOOK = 50
+#: Calls at most: a million draws, which reach the usual target for a share of 1/900.
+_MOST_CALLS = 2000
 
 
 def measure_mass(search: Search) -> Search:
@@ -42,7 +63,7 @@ def measure_mass(search: Search) -> Search:
     problem, mass = search.problem, search.mass
     if search.undrawn:
         undrawn = () if isinstance(problem.reference, InsidePrior) else search.undrawn
-        mass = measure_prior_mass(problem.model, search.runner)._replace(undrawn=undrawn)
+        mass = measure_prior_mass(problem.model, search.runner, undrawn)._replace(undrawn=undrawn)
     elif mass is None and not problem.is_prior and not problem.engine.path.n_evaluations:
         mass = find_mass(problem.model, search.runner)
     return replace(search, mass=mass)
@@ -69,16 +90,19 @@ def measure_for_fit(search: Search) -> Search:
     return search
 
 
-def measure_prior_mass(model: Model, runner: Runner) -> PriorMass:
+def measure_prior_mass(model: Model, runner: Runner, undrawn: Sequence[str] = ()) -> PriorMass:
     """Anneal to the prior's own density, from a fit to prior draws, or from heavy tails where there are none.
 
-    Where the mass is known, nothing is measured.
+    Where the mass is known, nothing is measured.  Where it is a share of prior draws, these are counted, unless there
+    are variables whose draws cannot be used.
 
     Raises ValueError or NotImplementedError if the prior cannot be drawn.
     """
     prior = prior_alone(model)
     if (known := known_log_mass(model)) is not None:
         return PriorMass(LogZEstimate(known, 0.0, known, known), identify_as_written(prior))
+    if not undrawn and (counted := count_kept(prior, runner)) is not None:
+        return PriorMass(counted, identify_as_written(prior))
     if discrete_names(prior):
         raise NotImplementedError("The mass of a prior with discrete variables is not measured.")
     own = runner.nested(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_of_divisor(runner))
@@ -91,6 +115,40 @@ def measure_prior_mass(model: Model, runner: Runner) -> PriorMass:
     if fit is None and trial.plan.is_tuned:
         trial = learn(fit_to(problem, trial.centres, trial.residuals, 0.0), [0], 1, own, trial)
     return PriorMass(run_rounds(*trial.start, own).estimate, problem.identity)
+
+
+def count_kept(prior: Model, runner: Runner) -> LogZEstimate | None:
+    """Estimate the log mass of a prior, alone in its model, by the share of its draws that the transforms keep.
+
+    Sorted variables are drawn in order; the probability of that is exact.  None where the mass is no such share, or
+    needs too many draws.
+    """
+    if is_unnormalised(prior) or periodic_names(prior) or not all(map(has_known_density, prior.free_RVs)):
+        return None
+    look, final = map(int, runner.seeds.branch(Branch.PRIOR_MASS).sequence(Purpose.CHECK, 3).generate_state(2))
+    try:
+        sampler = build_prior(prior)
+        share = (sampler.count_kept(_LOOK, look) + 0.5) / (_LOOK * sampler.batch_size + 1.0)
+        n_needed = (1.0 / share - 1.0) / target_of_divisor(runner) ** 2
+        n_calls = max(_LOOK, math.ceil(n_needed / sampler.batch_size))
+        if n_calls > _MOST_CALLS:
+            return None
+        n, kept = n_calls * sampler.batch_size, sampler.count_kept(n_calls, final)
+    except (NotImplementedError, ValueError):
+        return None
+    return _estimate_share(kept, n, log_share_of_orders(prior)) if kept else None
+
+
+def _estimate_share(kept: int, n: int, log_factor: float) -> LogZEstimate:
+    """Estimate the log of a share times a known factor, from the number kept of n draws.
+
+    The interval is that of Clopper & Pearson (1934).
+    """
+    lower = beta.ppf(0.025, kept, n - kept + 1)
+    upper = beta.ppf(0.975, kept + 1, n - kept) if kept < n else 1.0
+    se = math.sqrt((n - kept + 0.5) / (kept * n))  # also where no draw was lost
+    value, low, high = (float(log_factor + np.log(one)) for one in (kept / n, lower, upper))
+    return LogZEstimate(value, se, low, high)
 
 
 def target_of_divisor(runner: Runner) -> float:

@@ -9,7 +9,6 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.distribution import SymbolicRandomVariable
-from pymc.distributions.transforms import Ordered
 from pymc.distributions.truncated import TruncatedRV
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -20,6 +19,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pymc_hais.density.compat import Transform, replace_rng_nodes, toposort_replace
 from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, write_out_inner
 from pymc_hais.density.coordinates.cuts import find_bounds
+from pymc_hais.density.coordinates.orderings import is_sortable, steps_of
 from pymc_hais.density.facts import find_cuts, keeps_all
 from pymc_hais.density.layout import free_variables
 from pymc_hais.density.markov.markov import draw_right
@@ -54,7 +54,7 @@ def forward_graph(model: pm.Model, inside: bool = False) -> list[Any]:
     replacements = [
         (draw, _arrange(draw, transform))
         for draw, transform in zip(draws, transforms, strict=True)
-        if isinstance(_steps(transform)[-1], Ordered) and _is_exchangeable(draw)
+        if is_sortable(draw, transform)
     ]
     # Children see the arranged variable, as they do in the log density.
     toposort_replace(graph, tuple(replacements), reverse=True)
@@ -95,32 +95,14 @@ def _plain(value: Any) -> Any:
     return pt.as_tensor(value, allow_xtensor_conversion=True)
 
 
-def _steps(transform: Transform) -> list[Any]:
-    return list(getattr(transform, "transform_list", [transform]))
-
-
 def _arrange(draw: pt.TensorVariable, transform: Transform) -> Any:
     """Sort a draw so that the input of its ordered transform is ordered."""
-    *before, ordered = _steps(transform)
+    *before, ordered = steps_of(transform)
     value = draw
     for step in before:  # a default transform, such as the logarithm of a positive variable
         value = step.forward(value, *draw.owner.inputs)
     order = pt.argsort(value, axis=-1)
     return pt.take_along_axis(draw, order if ordered.ascending else order[..., ::-1], axis=-1)
-
-
-def _is_exchangeable(draw: pt.TensorVariable) -> bool:
-    """Whether the elements along the last axis are independent and identical, given the parents."""
-    op = draw.owner.op
-    if not isinstance(op, RandomVariable) or op.ndim_supp != 0:
-        return False
-    parameters: list[Any] = list(op.dist_params(draw.owner))
-    return all(p.ndim == 0 or p.type.broadcastable[-1] or _is_constant_row(p) for p in parameters)
-
-
-def _is_constant_row(parameter: pt.TensorVariable) -> bool:
-    data = getattr(parameter, "data", None)
-    return data is not None and bool(np.all(data == np.asarray(data)[..., :1]))
 
 
 def batch(outputs: list[Any], n: int) -> tuple[list[Any], int]:

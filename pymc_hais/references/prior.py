@@ -79,6 +79,12 @@ class PriorSampler:
                 self._give_up(values, n_tried, n_kept)
         return [np.concatenate([k[i] for k in kept])[:n] for i in range(len(self.names))]
 
+    def count_kept(self, n_calls: int, seed: int) -> int:
+        """Count the draws inside the range of the transforms, of ``n_calls`` times ``batch_size``."""
+        with self._drawing:
+            reseed_rngs(self._rngs, seed)
+            return sum(int(np.sum(~self._outside(self._call()).any(axis=0))) for _ in range(n_calls))
+
     def _call(self) -> list[np.ndarray]:
         try:
             with np.errstate(divide="ignore", over="ignore"):  # what lies beyond floating point is marked
