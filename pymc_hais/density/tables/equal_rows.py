@@ -12,7 +12,8 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import toposort
-from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
 
 from pymc_hais.density.rewrites.graphs import is_float
 from pymc_hais.density.tables.rowwise import Rows, find_rows
@@ -34,8 +35,8 @@ def merge_equal_rows(outputs: Sequence[Any], data: Sequence[Any], values: Sequen
     """
     unchanged, rows = (list(outputs), list(data), list(values)), find_rows(outputs, data, _FEWEST, in_parts=False)
     given = rows.given if rows is not None else {}
-    known = dict(zip(data, values, strict=True)) | {one: one.data for one in given if isinstance(one, Constant)}
-    if rows is None or not given.keys() <= known.keys():
+    known = {one: _constant(one) for one in given} | dict(zip(data, values, strict=True))
+    if rows is None or any(known[one] is None for one in given):
         return unchanged
     tables = [np.moveaxis(known[one], axis, 0) for one, axis in given.items()]
     if (found := _distinct(tables)) is None:
@@ -48,6 +49,22 @@ def merge_equal_rows(outputs: Sequence[Any], data: Sequence[Any], values: Sequen
     rest = [one for one in data if one not in given]
     merged = clone_replace(list(outputs), totals, rebuild_strict=False)
     return merged, [*rest, *short, weights], [*(known[one] for one in rest), *cut, counts]
+
+
+def _constant(variable: Any) -> Any:
+    """Return the value of a constant, also where it is repeated or its dimensions are in another order; else None."""
+    if isinstance(variable, Constant):
+        return variable.data
+    if variable.owner is None or not isinstance(variable.owner.op, Alloc | DimShuffle):
+        return None
+    value, *shape = map(_constant, variable.owner.inputs)
+    if value is None or any(length is None for length in shape):
+        return None
+    if shape:
+        return np.broadcast_to(value, [int(length) for length in shape])
+    storage: list[list[Any]] = [[None]]
+    variable.owner.op.perform(variable.owner, [value], storage)
+    return storage[0][0]
 
 
 def _totals(rows: Rows, tables: Sequence[Any], weights: Any) -> dict[Any, Any]:
@@ -73,10 +90,11 @@ def _repeated(terms: Any, weights: Any, axis: int) -> Any:
 
 def _distinct(tables: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the first of all rows that are equal to the last bit, and their numbers; None where too many differ."""
-    columns = [column for table in tables for column in table.reshape(len(table), -1).T]
+    # A table that repeats one row has a stride of zero along its rows.
+    columns = [column for table in tables if table.strides[0] for column in table.reshape(len(table), -1).T]
     if len(columns) > _MOST_COLUMNS:
         return None
-    codes = np.zeros(len(columns[0]), np.int64)
+    codes = np.zeros(len(tables[0]), np.int64)
     for column in map(np.ascontiguousarray, columns):
         _, own = np.unique(column.view(f"u{column.itemsize}"), return_inverse=True)
         codes = np.unique(codes * (own.max() + 1) + own, return_inverse=True)[1]

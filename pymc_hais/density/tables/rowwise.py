@@ -12,7 +12,7 @@ from pytensor.tensor.basic import Alloc, Join, Split
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
-from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, Subtensor
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 
 from pymc_hais.density.rewrites.graphs import axes_of
 
@@ -148,6 +148,8 @@ def _axis_of(node: Apply, rows: Rows) -> int | None:
         return axis if op.axis != axis and all(rows.has(one, axis) for one in node.inputs) else None
     if _is_product(node):
         return axis if axes in ([0, None], [None, 1]) else None
+    if isinstance(op, IncSubtensor):
+        return _axis_of_increment(node, rows)
     if isinstance(op, AdvancedSubtensor) and first is None:
         return 0 if _are_lists(op, node.inputs[1:], rows) else None
     if first is None or any(one is not None for one in axes[1:]):
@@ -160,6 +162,22 @@ def _axis_of(node: Apply, rows: Rows) -> int | None:
     if isinstance(op, Split):
         return first if op.axis != first else None
     return _kept_axis(op.idx_list, first) if isinstance(op, Subtensor) else None
+
+
+def _axis_of_increment(node: Apply, rows: Rows) -> int | None:
+    """Return the axis of rows of a table if values are added to the same part of every row, or replace it."""
+    table, values = node.inputs[:2]
+    index = node.op.idx_list
+    n_missing = table.type.ndim - sum(not isinstance(one, slice) for one in index) - values.type.ndim
+    # The axis of the table that each axis of the values goes along, which are broadcast to its part.
+    axes = {_kept_axis(index, axis): axis for axis in range(table.type.ndim)}
+    axis = rows.axes[table] if table in rows.axes else axes.get(rows.axes[values] + n_missing)
+    kept = None if axis is None else _kept_axis(index, axis)
+    if axis is None or kept is None or not rows.has(table, axis):
+        return None
+    own = kept - n_missing
+    is_shared = values not in rows.axes and (own < 0 or values.type.shape[own] == 1)
+    return axis if is_shared or rows.has(values, own) else None
 
 
 def _is_product(node: Apply) -> bool:

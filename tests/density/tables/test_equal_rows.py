@@ -2,12 +2,14 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from scipy import stats
 
 from pymc_hais.density import build_density, build_layout
 from pymc_hais.density.compiling import compile_density
 from pymc_hais.density.tables import equal_rows
+from pymc_hais.density.tables.rowwise import find_rows
 from tests.density.random_models import ROWS, build
 from tests.marks import seeds, slow_but
 
@@ -73,10 +75,64 @@ def assert_same(whole, merged):
     np.testing.assert_allclose(merged, whole, rtol=1e-9, atol=1e-10 * scale)
 
 
+def cutpoints():
+    return pm.Normal("c", [-1.0, 0.7], shape=2, transform=pm.distributions.transforms.ordered)
+
+
+def ordered_logistic():
+    pm.OrderedLogistic("y", eta=DESIGN @ pm.Normal("b", shape=2), cutpoints=cutpoints(), observed=CHOSEN)
+
+
+def ordered_probit():
+    pm.OrderedProbit("y", eta=DESIGN[:, 0] * pm.Normal("b"), sigma=0.8, cutpoints=cutpoints(), observed=CHOSEN)
+
+
+def ordered_groups():
+    pm.OrderedLogistic("y", eta=pm.Normal("a", shape=4)[GROUP], cutpoints=cutpoints(), observed=CHOSEN)
+
+
+def ordered_on_the_line():
+    c = pt.concatenate([[0.0], pm.HalfNormal("d", shape=1)])
+    pm.OrderedLogistic("y", eta=pm.Normal("a") + DESIGN[:, 1], cutpoints=c, observed=CHOSEN)
+
+
+def ordered_by_logits():
+    pm.OrderedLogistic("y", eta=pm.Normal("a") * DESIGN[:, 1], cutpoints=[-0.5, 0.5], compute_p=False, observed=CHOSEN)
+
+
+def joined_columns():
+    rate = pm.math.sigmoid(pm.Normal("a") + DESIGN[:, 0])[:, None]
+    p = pt.concatenate([0.5 * rate, pt.full((N, 1), 0.5), 0.5 - 0.5 * rate], axis=1)
+    pm.Categorical("y", p=p, observed=CHOSEN)
+
+
+def joined_rows_of_columns():
+    x = DESIGN[:, 1] * pm.Normal("a")
+    pm.Categorical("y", logit_p=pt.stack([pt.zeros(N), x, -2.0 * x]).T, observed=CHOSEN)
+
+
+def a_column_that_is_set():
+    logits = pt.set_subtensor(pt.zeros((N, 3))[:, 1], pm.Normal("a") * DESIGN[:, 0])
+    pm.Categorical("y", logit_p=logits, observed=CHOSEN)
+
+
+def columns_that_are_increased():
+    more = pm.Normal("a", shape=2) * DESIGN
+    pm.Categorical("y", logit_p=pt.inc_subtensor(pt.as_tensor(DESIGN @ np.eye(2, 3))[:, 1:], more), observed=CHOSEN)
+
+
+def a_column_that_is_the_same_in_all_rows():
+    logits = pt.set_subtensor((DESIGN @ pm.Normal("b", shape=(2, 3)))[:, 2:], pm.Normal("a"))
+    pm.Categorical("y", logit_p=logits, observed=CHOSEN)
+
+
 MERGED = [logistic, groups, tables_of_groups, mixture, choices, rates_that_may_be_impossible]
+MERGED += [ordered_logistic, ordered_probit, ordered_groups, ordered_on_the_line, ordered_by_logits, joined_columns]
+MERGED += [joined_rows_of_columns, a_column_that_is_set, columns_that_are_increased]
+MERGED += [a_column_that_is_the_same_in_all_rows]
 
 
-@pytest.mark.parametrize("build_model", slow_but([logistic, mixture], MERGED))
+@pytest.mark.parametrize("build_model", slow_but([logistic, mixture, ordered_logistic], MERGED))
 def test_the_density_of_different_rows_is_the_same(build_model, monkeypatch):
     whole, merged, graph = both(made(build_model), monkeypatch)
     assert longest(graph) < N / 2
@@ -116,6 +172,25 @@ def test_densities_of_different_rows_stay_as_they_are(build_model, monkeypatch):
     whole, merged, graph = both(model, monkeypatch)
     assert longest(graph) == N
     np.testing.assert_array_equal(merged, whole)
+
+
+MATRIX, COLUMN = pt.matrix("matrix", shape=(N, 3)), pt.vector("column", shape=(N,))
+#: Operations on rows whose results for one row depend on others, on its place, or on how many rows there are.
+MIXED = {
+    "a part of the rows": pt.inc_subtensor(MATRIX[1:], pt.exp(MATRIX)[:-1]),
+    "one row": pt.set_subtensor(MATRIX[0], 0.0),
+    "other rows": pt.inc_subtensor(MATRIX[::-1], pt.exp(MATRIX)),
+    "a number of rows": pt.set_subtensor(pt.exp(MATRIX)[:N], 0.0),
+    "rows along another axis": pt.inc_subtensor(pt.ones((N, N))[:, :], COLUMN[None, :] + pt.exp(COLUMN)[:, None]),
+    "a column for all rows": pt.inc_subtensor(pt.exp(pt.tensor("t", shape=(N, N)))[:], COLUMN) * COLUMN[:, None],
+    "rows after rows": pt.concatenate([MATRIX, MATRIX]),
+}
+
+
+@pytest.mark.parametrize("mixed", MIXED.values(), ids=MIXED)
+def test_operations_on_several_rows_at_once_are_refused(mixed):
+    assert find_rows([pt.exp(MATRIX).sum()], [MATRIX], 2) is not None
+    assert find_rows([mixed.sum()], [MATRIX, COLUMN], 2) is None
 
 
 @pytest.mark.every(6)
