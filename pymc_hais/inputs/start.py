@@ -14,9 +14,6 @@ from pymc_hais.run.plan import Own, Plan, is_same_kernel
 from pymc_hais.runner.options import Sampling
 from pymc_hais.tuning import CONSTANT_SPEED
 
-#: What of a plan an argument would replace.
-_OWN = {"n_temperatures": "number of temperatures", "modes": "reference", "schedule": "schedule"}
-
 
 def read_start(model: Model, asked: SimpleNamespace, estimators: tuple[str, ...], plan: Plan | None) -> StartOptions:
     """Read the draws and points that a user has given for a start, as flat vectors.
@@ -72,11 +69,15 @@ def follow(
 
 
 def _refuse_others(plan: Plan, asked: SimpleNamespace, source: str) -> None:
-    for name, default in (("n_temperatures", None), ("modes", None), ("schedule", CONSTANT_SPEED)):
+    for name, default, own in (
+        ("n_temperatures", None, "number of temperatures"),
+        ("modes", None, "reference"),
+        ("schedule", CONSTANT_SPEED, "schedule"),
+    ):
         value = getattr(asked, name)
         if value is not default and not (isinstance(value, str) and value == default):
             shown = repr(value) if isinstance(value, str | int) else type(value).__name__
-            raise ValueError(f"`plan` has a {_OWN[name]} of its own, so leave out `{name}` (got {shown}), or `plan`.")
+            raise ValueError(f"`plan` has a {own} of its own, so leave out `{name}` (got {shown}), or `plan`.")
     if not is_geometric(asked.path):
         raise ValueError('A plan is for the geometric path only: leave out `plan`, or pass path="geometric".')
     reference = asked.reference

@@ -105,10 +105,6 @@ def _groups(idata: Any) -> list[str]:
     return [str(name).lstrip("/") for name in (found() if callable(found) else found)]
 
 
-#: Simulated sets of log Z, from which the Monte Carlo error of the probabilities is taken.
-_N_SIMULATED = 4000
-
-
 def _check_quantity(estimates: Mapping[str, LogZEstimate]) -> None:
     """Refuse results whose log Z is no log marginal likelihood."""
     for name, estimate in estimates.items():
@@ -167,11 +163,12 @@ def weigh(results: Any, prior: Any, allow_errors: bool, check_data: bool) -> Wei
     log_z = np.array([estimate.value for estimate in estimates.values()])
     se = np.array([estimate.se for estimate in estimates.values()])
     probability, error = np.full((2, len(se)), np.nan)
-    simulated = np.full((_N_SIMULATED, len(se)), np.nan)
+    # Simulated sets of log Z, from which the Monte Carlo error of the probabilities is taken.
+    simulated = np.full((4000, len(se)), np.nan)
     known = np.isfinite(se) & np.isfinite(log_z)
     if known.sum() > 1:
         log_mass = (log_z + log_prior)[known]
-        noise = np.random.default_rng(0).standard_normal((_N_SIMULATED, int(known.sum())))
+        noise = np.random.default_rng(0).standard_normal((len(simulated), int(known.sum())))
         simulated[:, known] = np.exp(normalise(log_mass + se[known] * noise))
         probability[known], error[known] = np.exp(normalise(log_mass)), simulated[:, known].std(axis=0)
     order = np.lexsort((-(log_z + log_prior), ~known))

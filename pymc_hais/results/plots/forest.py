@@ -24,9 +24,6 @@ from pymc_hais.results.plots.panels import (
 )
 
 _TABLE = ("value", "interval", "flagged_value", "flagged_interval", "ticks", "title", "xlabel", "ylabel")
-_ROUNDS = ("value", "interval", "estimate", "band", "ticks", "title", "xlabel", "ylabel")
-#: Columns of :func:`pymc_hais.compare`.
-_COMPARED = ("rank", "log_z", "se", "probability", "se_probability", "warning")
 
 
 class _Rows(NamedTuple):
@@ -83,7 +80,8 @@ def plot_compare(
     """
     if isinstance(table, Mapping):  # so is a single result, which is refused
         table = to_table(weigh(table, None, allow_errors=True, check_data=True))
-    table = read_table(table, _COMPARED, "pymc_hais.compare").sort_values("rank", kind="stable")
+    columns = ("rank", "log_z", "se", "probability", "se_probability", "warning")
+    table = read_table(table, columns, "pymc_hais.compare").sort_values("rank", kind="stable")
     flagged = table["warning"].to_numpy(dtype=bool)
     names = [f"{name} (warning)" if wrong else name for name, wrong in zip(table.index, flagged, strict=True)]
     log_z, probability = (table[name].to_numpy(dtype=float) for name in ("log_z", "probability"))
@@ -237,7 +235,8 @@ def plot_rounds(
     ends, limits = within(interval(values, group["round_mc_se"]), values, group["value"], band)
     points = Dataset({"log_z": xy(position, values)})
     lines = Dataset({"log_z": (["end", "round"], ends)})
-    panels = Panels(points, _ROUNDS, visuals, plot_collection, backend, pc_kwargs)
+    known = ("value", "interval", "estimate", "band", "ticks", "title", "xlabel", "ylabel")
+    panels = Panels(points, known, visuals, plot_collection, backend, pc_kwargs)
     panels.draw("band", hspan, Dataset({"log_z": ("end", np.clip(band, *limits))}), color="C1", alpha=0.2)
     panels.draw("estimate", hline, Dataset({"log_z": group["value"]}), color="C1")
     panels.draw("interval", interval_lines, lines, positions=position, upright=True, color="C0")
