@@ -143,6 +143,9 @@ def _large_error(row: RowEvidence, evidence: Evidence, runner: Runner) -> Iterat
         advice = more_temperatures(target)
     elif stopped_by == "extended":
         seen, advice = "", "Call extend(target_se=...) for more chains."
+    elif stopped_by == "target_se":
+        seen = "The rounds reached it; what the checks after them could not exclude was added to the error."
+        advice = 'Pass reference="prior", which needs no confirmation, or a larger `target_se`.'
     else:
         seen = "The last round reached `max_temperatures`."
         advice = "Raise `max_temperatures`, `draws` or `chains`."

@@ -76,6 +76,9 @@ def test_standard_error_above_its_target():
     finding = findings(run, estimate, 0.1, stopped_by="single_round", schedule=[0.0, 0.5, 1.0])["standard_error"]
     assert "budget" not in finding.message
     assert "max_temperatures" not in finding.advice
+    # The rounds were accurate, and a check after them added to the error: more temperatures would not help.
+    late = only(findings(run, estimate, 0.1, stopped_by="target_se"), "standard_error", "warning", "added to the error")
+    assert "max_temperatures" not in late.message + late.advice
 
 
 def test_what_it_would_take_when_the_time_ended():
