@@ -13,8 +13,11 @@ from pymc.distributions.truncated import TruncatedRV
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.rewriting.basic import MergeOptimizer
+from pytensor.scan.op import Scan
 from pytensor.tensor.random.basic import UniformRV
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType
 
 from pymc_hais.density.compat import Transform, replace_rng_nodes, toposort_replace
 from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, write_out_inner
@@ -27,6 +30,9 @@ from pymc_hais.density.markov.markov import draw_right
 #: How far a draw may come back from where it was, relative to one or to its size: no more than rounding explains, lest
 #: draws near a set of no volume are taken for draws in it.
 _ROUNDING = {"float32": 1e-4, "float64": 1e-7}
+
+#: Nodes of all the steps of a loop, at most: each takes a millisecond to be given an axis of draws.
+_MOST_NODES = 6000
 
 
 def forward_graph(model: pm.Model, inside: bool = False) -> list[Any]:
@@ -111,8 +117,8 @@ def batch(outputs: list[Any], n: int) -> tuple[list[Any], int]:
     Every random node is drawn with its own fixed shape after the new axis, with the parameters of the same row.
     Nothing is left to PyTensor's own rule for vectorising random variables, which draws wrong shapes when only the
     second parameter of a distribution gains an axis.  A few more draws are made if a dimension of the model has the
-    same length, so that a misplaced axis cannot go unnoticed.  For a graph that cannot be batched (a scan with random
-    numbers inside) PyTensor raises one or another exception.
+    same length, so that a misplaced axis cannot go unnoticed.  For a graph that cannot be batched (a loop that stops on
+    a condition) PyTensor raises one or another exception.
     """
     graph = FunctionGraph(outputs=_inline(outputs), clone=False)
     random_nodes = [node for node in graph.toposort() if isinstance(node.op, RandomVariable)]
@@ -137,7 +143,49 @@ def _inline(outputs: list[Any]) -> list[Any]:
     """Open up PyMC's composite distributions until only elementary random nodes are left."""
     graph = FunctionGraph(outputs=lower_xtensor(outputs), clone=True)
     write_out_inner(graph, lambda node: isinstance(node.op, SymbolicRandomVariable))
+    _write_out_loops(graph)
     return list(graph.outputs)
+
+
+def _write_out_loops(graph: FunctionGraph) -> None:
+    """Replace loops that draw random numbers by their steps; PyTensor cannot vectorise these loops.
+
+    A loop that stops on a condition, or has too many steps, is a NotImplementedError.
+    """
+    for node in graph.toposort():
+        if isinstance(node.op, Scan) and any(isinstance(one.type, RandomType) for one in node.inputs):
+            outputs = _steps_of(node)
+            pairs = [(old, new) for old, new in zip(node.outputs, outputs, strict=True) if new is not None]
+            graph.replace_all(tuple(pairs), import_missing=True)
+
+
+def _steps_of(node: Apply) -> list[Any]:
+    """Return the outputs of a loop: each state's start and steps, and the generators after the last step."""
+    op: Any = node.op
+    outer: list[Any] = list(node.inputs)
+    info, inner = op.info, op.fgraph.unfreeze()
+    n_steps = int(compile_interpreted([], [outer[0]])()[0]) if not hasattr(outer[0], "data") else int(outer[0].data)
+    if info.as_while or info.mit_mot_in_slices or n_steps * len(inner.apply_nodes) > _MOST_NODES:
+        raise NotImplementedError(f"a loop of {n_steps} steps is not written out")
+    MergeOptimizer().rewrite(inner)  # a draw that stands twice, for its value and for its generator, is one draw
+    taps = [*info.mit_sot_in_slices, *info.sit_sot_in_slices]
+    starts = [*op.outer_mitsot(outer), *op.outer_sitsot(outer)]
+    # What each state was before the first step, the earliest first, and what it is after each step.
+    states = [[start[i] for i in range(-min(lags))] for start, lags in zip(starts, taps, strict=True)]
+    collected: list[list[Any]] = [[] for _ in range(info.n_nit_sot)]
+    nodes, generators = inner.toposort(), list(op.outer_untraced_sit_sot(outer))
+    for t in range(n_steps):
+        before = [state[t + lag - min(lags)] for state, lags in zip(states, taps, strict=True) for lag in lags]
+        values = [*(one[t] for one in op.outer_seqs(outer)), *before, *generators, *op.outer_non_seqs(outer)]
+        known = {own: own.type.filter_variable(value) for own, value in zip(inner.inputs, values, strict=True)}
+        for step in nodes:
+            copy = step.clone_with_new_inputs([known.get(one, one) for one in step.inputs], strict=False)
+            known.update(zip(step.outputs, copy.outputs, strict=True))
+        new = [known.get(one, one) for one in inner.outputs]
+        for kept, value in zip([*states, *collected], new, strict=False):
+            kept.append(value)
+        generators = new[len(states) + len(collected) :]
+    return [*(pt.stack(values) if values else None for values in [*states, *collected]), *generators]
 
 
 def shapes_of(variables: list[Any]) -> list[tuple[int, ...]]:

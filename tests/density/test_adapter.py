@@ -45,8 +45,7 @@ CONDITIONED = {
 }
 #: Where the density of PyMC is wrong.
 REFUSED = {"lkj_correlation"} if tuple(map(int, pm.__version__.split(".")[:2])) < (6, 4) else set()
-# Scans with random numbers inside, and pymc.dims' or LKJ's own loops, are drawn one at a time.
-UNBATCHED = {"lkj_cholesky", "lkj_correlation", "autoregression", "scan_distribution"}
+UNBATCHED: set[str] = set()
 
 #: The slow ones take seconds to compile, and have relatives among the others.
 SLOW = ["autoregression", "censored_and_truncated", "differential_equation", "dims_model", "gp_latent"]

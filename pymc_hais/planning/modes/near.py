@@ -41,6 +41,8 @@ class _Search(NamedTuple):
     steps_per_dim: int = 2  # and as many more for each dimension
     patience: int = 30  # evaluations of each start after which half of the starts must have ended
     patience_per_dim: int = 1  # and as many more for each dimension
+    #: beyond as many dimensions no more: climbs take as long as the density is narrow, however many directions it has
+    most_dims: int = 100
     share_of_time: float = 0.2  # the climbs may take this share of the time that is left
     agreeing: float = 0.9  # share of the starts that must end at the mode
     #: nats of mass, by Laplace's approximation, below the highest peak from which on another does not count
@@ -220,7 +222,7 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
 def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner) -> Climbed | str:
     """Climb from starts (n, D) in a share of the remaining time; return the mode, or a reason why none was found."""
     clock = runner.clock.part(_SEARCH.share_of_time)
-    n_dims = starts.shape[1]
+    n_dims = min(starts.shape[1], _SEARCH.most_dims)
     patience, most = (
         _SEARCH.patience + _SEARCH.patience_per_dim * n_dims,
         _SEARCH.most_steps + _SEARCH.steps_per_dim * n_dims,
