@@ -10,6 +10,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytest
+from pytensor.scan.op import Scan
 from scipy import special, stats
 
 from pymc_hais.density import (
@@ -45,7 +46,9 @@ CONDITIONED = {
 }
 #: Where the density of PyMC is wrong.
 REFUSED = {"lkj_correlation"} if tuple(map(int, pm.__version__.split(".")[:2])) < (6, 4) else set()
-UNBATCHED: set[str] = set()
+# An older PyTensor hands generators to a loop in another way: these are then drawn one at a time.
+WITH_LOOPS = {"lkj_cholesky", "lkj_correlation", "autoregression", "scan_distribution"}
+UNBATCHED = set() if hasattr(Scan, "outer_untraced_sit_sot") else WITH_LOOPS
 
 #: The slow ones take seconds to compile, and have relatives among the others.
 SLOW = ["autoregression", "censored_and_truncated", "differential_equation", "dims_model", "gp_latent"]
