@@ -52,4 +52,4 @@ def interrupt(monkeypatch, phase):
                 raise KeyboardInterrupt
             super().update(of, *progress)
 
-    monkeypatch.setattr("pymc_hais.runner.runner.CallProgress", Interrupting)
+    monkeypatch.setattr("pymc_hais.inputs.request.CallProgress", Interrupting)

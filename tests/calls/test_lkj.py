@@ -138,9 +138,14 @@ def beside_an_ordered_one():
     return model
 
 
-@pytest.mark.parametrize("build", [with_negative_scales, with_scales_of_ones_own, beside_an_ordered_one])
+@pytest.mark.parametrize("build", [with_negative_scales, with_scales_of_ones_own])
 def test_a_mass_that_is_not_known_is_measured(build):
     assert known_log_mass(build()) is None
+
+
+def test_the_mass_beside_an_ordered_variable_is_that_of_both():
+    both, one = known_log_mass(beside_an_ordered_one()), known_log_mass(correlation_of_two(1.0))
+    assert both == pytest.approx(one - np.log(2.0), abs=1e-3)
 
 
 @pytest.mark.slow
