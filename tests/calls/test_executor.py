@@ -163,7 +163,7 @@ def shares(monkeypatch):
                     watch(fraction)
             super().update(of, fraction, *rest)
 
-    monkeypatch.setattr("pymc_hais.runner.runner.CallProgress", Watching)
+    monkeypatch.setattr("pymc_hais.inputs.request.CallProgress", Watching)
     return told, watchers
 
 
