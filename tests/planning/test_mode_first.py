@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -11,6 +13,7 @@ from scipy.special import logsumexp
 from scipy.stats import halfnorm, multivariate_normal, norm
 
 from pymc_hais.planning.modes import near
+from pymc_hais.run.modes.climbing import Climbed
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
 from tests.toys import HAS_JAX
@@ -197,3 +200,19 @@ def test_errors_from_the_mode_are_calibrated(build):
         assert found.se < 0.05
     assert np.max(np.abs(z)) < 4.5
     assert np.sqrt(np.mean(np.square(z))) < 1.3
+
+
+def test_climbs_in_thousands_of_dimensions_get_no_more_evaluations_than_in_a_hundred(monkeypatch):
+    asked = []
+
+    def climb(joint, starts, metric, n_iterations, goes_on):
+        asked.append((n_iterations, next(n for n in range(10_000) if not goes_on(n, 0.0))))
+        return Climbed([], np.zeros((len(starts), 0), bool))
+
+    monkeypatch.setattr(near, "climb", climb)
+    endless = SimpleNamespace(clock=SimpleNamespace(part=lambda share: SimpleNamespace(left=np.inf)))
+    for n_dims in (20, 100, 5000):
+        near.climb_in_time(None, np.random.default_rng(1).normal(size=(4, n_dims)), endless)
+    few, hundred, thousands = asked
+    assert thousands == hundred
+    assert np.all(np.array(few) < hundred)
