@@ -89,6 +89,7 @@ def _ask_prior(evidence: Evidence, runner: Runner) -> Evidence:
     """
     assert evidence.plan.fallback is not None
     problem, plan = evidence.plan.fallback.build()
+    # Twice the fewest, as the pilot only predicts how many draws of the prior will lead to the fit.
     missing = 2.0 * FEWEST_FAMILIES - evidence.plan.n_confirming
     n_particles = enough_particles(plan, missing, evidence.run.log_weights.size)
     if not _is_affordable(evidence, n_particles, runner):
@@ -107,7 +108,8 @@ def _with_particles(remembered: np.ndarray | None, evidence: Evidence) -> np.nda
     log_weights = pool(run.log_weights, run.log_z)
     if not np.isfinite(log_weights).any():
         return remembered
-    x = evidence.problem.to_model(run.positions[systematic(log_weights, 0.5, 64)])
+    few = systematic(log_weights, 0.5, 64)  # the next search climbs from each
+    x = evidence.problem.to_model(run.positions[few])
     return x if remembered is None else np.concatenate([remembered, x])
 
 

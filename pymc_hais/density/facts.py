@@ -23,8 +23,8 @@ from scipy.special import gammaln
 from pymc_hais.density.compat import LKJFactor, LKJFactorRV, LogTransform, Transform, default_transform
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.coordinates.cuts import build_log_mass, is_cuttable
-from pymc_hais.density.coordinates.orderings import is_sortable, log_share_of_order, steps_of
-from pymc_hais.density.layout import Layout, is_circular, name_transform
+from pymc_hais.density.coordinates.orderings import is_sortable, log_share_of_order
+from pymc_hais.density.layout import Layout, is_circular, name_transform, steps_of
 from pymc_hais.density.markov.markov import find_log_mass, find_markov
 from pymc_hais.density.sites.variables import FlatDiscreteRV, distribution_of, evaluate_fixed, is_discrete
 

@@ -141,10 +141,14 @@ def build_layout(model: pm.Model, values: list[np.ndarray] | None = None) -> Lay
     return replace(layout, sites=find_sites(model, places)) if places else layout
 
 
+def steps_of(transform: Transform | None) -> list[Any]:
+    """Return the transforms of a chain, the first one first; discrete and untransformed variables have none."""
+    return list(getattr(transform, "transform_list", [] if transform is None else [transform]))
+
+
 def name_transform(transform: Transform | None) -> str:
-    """Name a transform and, of several in a row, each; discrete and untransformed variables have none."""
-    steps = getattr(transform, "transform_list", [] if transform is None else [transform])
-    return "+".join(getattr(step, "name", "") or type(step).__name__ for step in steps)
+    """Name a transform and, of several in a row, each."""
+    return "+".join(getattr(step, "name", "") or type(step).__name__ for step in steps_of(transform))
 
 
 def is_circular(transform: str) -> bool:

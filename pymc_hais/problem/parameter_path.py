@@ -79,9 +79,10 @@ def _log_z_start(model: Model, layout: Layout, reference: BoundReference, state:
     """Return log Z at beta = 0: how far the model lies above the normalised reference, the same everywhere."""
     own, (log_prior,) = on_position(model, layout, [model.varlogp])
     log_reference = compile_interpreted([own], [reference.logp(own, log_prior)])
-    positions = np.asarray(state.position)[:20]
+    positions = np.asarray(state.position)[:20]  # enough to see a difference that varies
     # At beta = 0 the state's log reference is the model's log density.
     above = np.asarray(state.log_reference)[:20] - [float(log_reference(row)[0]) for row in positions]
+    # Rounding explains differences of this size.
     if not np.ptp(above) <= 1e-5 * max(1.0, float(np.abs(above).max())):
         raise ValueError(
             f"At beta = 0 of the path the model's log density differs from that of {reference.label} by "

@@ -22,9 +22,9 @@ from pytensor.tensor.random.type import RandomType
 from pymc_hais.density.compat import Transform, replace_rng_nodes, toposort_replace
 from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, write_out_inner
 from pymc_hais.density.coordinates.cuts import find_bounds
-from pymc_hais.density.coordinates.orderings import is_sortable, steps_of
+from pymc_hais.density.coordinates.orderings import is_sortable
 from pymc_hais.density.facts import find_cuts, keeps_all
-from pymc_hais.density.layout import free_variables
+from pymc_hais.density.layout import free_variables, steps_of
 from pymc_hais.density.markov.markov import draw_right
 
 #: How far a draw may come back from where it was, relative to one or to its size: no more than rounding explains, lest
@@ -122,14 +122,14 @@ def batch(outputs: list[Any], n: int) -> tuple[list[Any], int]:
     """
     graph = FunctionGraph(outputs=_inline(outputs), clone=False)
     random_nodes = [node for node in graph.toposort() if isinstance(node.op, RandomVariable)]
-    shapes = shapes_of([node.outputs[1] for node in random_nodes])
-    lengths = set(itertools.chain.from_iterable(shapes))
+    shapes = dict(zip(random_nodes, shapes_of([node.outputs[1] for node in random_nodes]), strict=True))
+    lengths = set(itertools.chain.from_iterable(shapes.values()))
     n = next(size for size in itertools.count(n) if size not in lengths)
     mapped: dict[Any, Any] = {}
     generators: set[Any] = set()
     for node in graph.toposort():
         if isinstance(node.op, RandomVariable):
-            new = _batch_random(node, mapped, (n, *shapes[random_nodes.index(node)]), generators)
+            new = _batch_random(node, mapped, (n, *shapes[node]), generators)
         elif any(variable in mapped for variable in node.inputs):
             known = {v: mapped[v] for v in node.inputs if v in mapped}
             new = vectorize_graph(node.outputs, known)
@@ -154,23 +154,23 @@ def _write_out_loops(graph: FunctionGraph) -> None:
     """
     for node in graph.toposort():
         if isinstance(node.op, Scan) and any(isinstance(one.type, RandomType) for one in node.inputs):
-            outputs = _steps_of(node)
+            outputs = _write_out(node)
             pairs = [(old, new) for old, new in zip(node.outputs, outputs, strict=True) if new is not None]
             graph.replace_all(tuple(pairs), import_missing=True)
 
 
-def _steps_of(node: Apply) -> list[Any]:
+def _write_out(node: Apply) -> list[Any]:
     """Return the outputs of a loop: each state's start and steps, and the generators after the last step."""
     op: Any = node.op
     outer: list[Any] = list(node.inputs)
     info, inner = op.info, op.fgraph.unfreeze()
-    n_steps = int(compile_interpreted([], [outer[0]])()[0]) if not hasattr(outer[0], "data") else int(outer[0].data)
+    n_steps = int(compile_interpreted([], [outer[0]])()[0])
     if info.as_while or info.mit_mot_in_slices or n_steps * len(inner.apply_nodes) > _MOST_NODES:
         raise NotImplementedError(f"a loop of {n_steps} steps is not written out")
     MergeOptimizer().rewrite(inner)  # a draw that stands twice, for its value and for its generator, is one draw
     taps = [*info.mit_sot_in_slices, *info.sit_sot_in_slices]
     starts = [*op.outer_mitsot(outer), *op.outer_sitsot(outer)]
-    # What each state was before the first step, the earliest first, and what it is after each step.
+    # The values of each state: those before the first step, the earliest first, and one after each step.
     states = [[start[i] for i in range(-min(lags))] for start, lags in zip(starts, taps, strict=True)]
     collected: list[list[Any]] = [[] for _ in range(info.n_nit_sot)]
     nodes, generators = inner.toposort(), list(op.outer_untraced_sit_sot(outer))

@@ -71,7 +71,7 @@ class PriorSampler:
         n_kept = n_tried = 0
         while n_kept < n:
             values = self._call()
-            accepted = ~self._outside(values).any(axis=0)
+            accepted = self._inside(values)
             n_tried += accepted.size
             n_kept += int(accepted.sum())
             kept.append([value[accepted] for value in values])
@@ -83,7 +83,7 @@ class PriorSampler:
         """Count the draws inside the range of the transforms, of ``n_calls`` times ``batch_size``."""
         with self._drawing:
             reseed_rngs(self._rngs, seed)
-            return sum(int(np.sum(~self._outside(self._call()).any(axis=0))) for _ in range(n_calls))
+            return sum(int(self._inside(self._call()).sum()) for _ in range(n_calls))
 
     def _call(self) -> list[np.ndarray]:
         try:
@@ -97,6 +97,10 @@ class PriorSampler:
         except IndexError as error:
             raise ValueError(_BEYOND.format(str(error).splitlines()[0])) from error
         return values if self.batch_size > 1 else [np.asarray(value)[None] for value in values]
+
+    def _inside(self, values: list[np.ndarray]) -> np.ndarray:
+        """Whether each joint draw (n,) is inside the range of all transforms."""
+        return ~self._outside(values).any(axis=0)
 
     def _outside(self, values: list[np.ndarray]) -> np.ndarray:
         """Whether each row is outside the range of each variable's transform: (V, n)."""

@@ -41,7 +41,7 @@ EXCHANGEABLE = {
         factorial(4),
     ),
 }
-#: Models of which the order is not all that is cut off, or known.
+#: Models whose mass is not exactly known: elements differ, more than the order is cut off, or the density is custom.
 NOT_KNOWN = {
     "means differ": lambda: pm.Normal("x", [0.0, 1.0, 2.0], transform=ordered, initval=STARTS),
     "positive part": lambda: pm.Normal("x", shape=3, transform=Ordered(positive=True), initval=STARTS),

@@ -11,7 +11,7 @@ import pymc_hais
 from pymc_hais.density import find_cuts, known_log_mass
 from pymc_hais.references import InsidePrior, integrate_cuts, prior_alone
 
-#: Build of a variable of which little is kept, its prior, its bounds, and the value of its coordinates.
+#: A function that builds the variable, its prior, and the two bounds, between which little of the prior lies.
 CUT = {
     "right": (lambda: pm.Normal("x", -7.0, transform=Interval(0.5, None)), stats.norm(-7.0), 0.5, np.inf),
     "left": (lambda: pm.Normal("x", 5.0, 2.0, transform=Interval(None, -6.0)), stats.norm(5.0, 2.0), -np.inf, -6.0),
@@ -58,7 +58,7 @@ def test_draws_and_mass_are_those_between_the_bounds(name):
 
 
 def censored(m=20):
-    """Build a normal mean with values of which only a bound is known; several are imputed, with bounds of their own."""
+    """Build a normal mean with censored values, which are imputed above their bounds."""
     bounds = np.linspace(6.0, 7.0, m)
     with pm.Model() as model:
         mu = pm.Normal("mu", 0.0, 2.0)

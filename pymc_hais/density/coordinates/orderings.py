@@ -10,16 +10,12 @@ from scipy.special import gammaln
 
 from pymc_hais.density.compat import Transform
 from pymc_hais.density.compiling import compile_interpreted
-
-
-def steps_of(transform: Transform | None) -> list[Any]:
-    """Return the transforms of a chain, the first one first."""
-    return list(getattr(transform, "transform_list", [transform]))
+from pymc_hais.density.layout import steps_of
 
 
 def is_sortable(rv: pt.TensorVariable, transform: Transform | None) -> bool:
     """Whether a transform orders elements that are independent and identical, given the parents."""
-    return isinstance(steps_of(transform)[-1], Ordered) and _is_exchangeable(rv)
+    return any(isinstance(step, Ordered) for step in steps_of(transform)[-1:]) and _is_exchangeable(rv)
 
 
 def _is_exchangeable(rv: pt.TensorVariable) -> bool:

@@ -138,7 +138,7 @@ def try_mode_first(problem: Problem, runner: Runner) -> Trial | str:
     confirmed = _doubt(problem, judged, runner)
     if isinstance(confirmed, str):
         return confirmed
-    trial = learn(judged.accepted(), [0], 3, runner)
+    trial = learn(judged.accepted(), [0], 3, runner)  # a pilot with random numbers of its own
     (pilot,) = trial.pilots
     if not pilot.is_complete:
         return "the pilot from there ran out of time."
@@ -156,6 +156,7 @@ def _doubt(problem: Problem, judged: Judged, runner: Runner) -> float | str:
     """
     if is_one_hill(problem):
         return np.inf
+    # Its number tells its random numbers from those of the pilot from the fit.
     (pilot,) = run_pilots(problem, [0], 4, runner, _SEARCH.doubting)
     if not pilot.is_complete:
         return "there is no time for a pilot that would confirm it."
