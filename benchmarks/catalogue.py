@@ -29,7 +29,7 @@ from gallery import build
 
 import pymc_hais
 
-#: Errors that the package raises for models that it cannot take.
+#: Kinds of errors that the package raises for models that it cannot take.
 REFUSALS = (ValueError, NotImplementedError, TypeError, RuntimeError)
 COLUMNS = (
     "model", "D", "log Z", "se", "s", "CPU s", "compiling", "findings",
@@ -76,6 +76,13 @@ def draw(model, seed: int) -> dict:
     return found | {"bridge": estimate.value, "bridge_se": estimate.se, "bridge_findings": names}
 
 
+def is_refusal(error: Exception) -> bool:
+    """Whether a ``raise`` of the package made the error: NumPy's errors in a line of ours are defects."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    is_raised = "pymc_hais" in last.filename and (last.line or "").startswith("raise ")
+    return is_raised and isinstance(error, REFUSALS)
+
+
 def run_one(name: str, what: str, seed: int) -> None:
     """Run one model in this process and print what is found as JSON."""
     warnings.simplefilter("ignore")
@@ -85,8 +92,7 @@ def run_one(name: str, what: str, seed: int) -> None:
     try:
         found = timed(lambda: sample(model, seed)) if what == "hais" else draw(model, seed)
     except Exception as error:  # a failure is a result
-        ours = "pymc_hais" in traceback.extract_tb(error.__traceback__)[-1].filename
-        end = "refused" if ours and isinstance(error, REFUSALS) else "raw error"
+        end = "refused" if is_refusal(error) else "raw error"
         found = {"failure": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300], "end": end}
     print(json.dumps(found))
 

@@ -1,5 +1,8 @@
 """Models without a log Z, and data that no parameters allow: refused by name, most of them before any long work."""
 
+import importlib
+from pathlib import Path
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -7,6 +10,8 @@ import pytest
 from pytensor.graph import Op
 
 import pymc_hais
+from pymc_hais.core.weights import log_sum_exp
+from pymc_hais.inputs.arguments import check_integer
 
 
 @pytest.fixture(autouse=True)
@@ -131,3 +136,14 @@ def test_what_has_an_integral_passes(build):
 
 def test_walls_bound_what_the_density_does_not():
     passes(lambda: pm.Flat("x"), constraints={"x": (0.0, 1.0)}, reference=pymc_hais.Box(0.0, 1.0))
+
+
+def test_the_catalogue_counts_as_refusals_what_the_package_raises(monkeypatch):
+    """An error of NumPy in a line of the package is a defect, whatever its class."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    is_refusal = importlib.import_module("catalogue").is_refusal
+    with pytest.raises(ValueError, match="`draws`") as refused:
+        check_integer("draws", 0, 1)
+    with pytest.raises(ValueError, match="reduction") as raw:
+        log_sum_exp(np.zeros(0))
+    assert (is_refusal(refused.value), is_refusal(raw.value)) == (True, False)
