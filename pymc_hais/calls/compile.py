@@ -102,7 +102,7 @@ class CompiledModel:
         self._varying = varying_containers(own)
         varying = {name: self._first.values[name] for name in self._varying}
         search = compile_first(own, choices["reference"], runner, None, varying)
-        problem, self._is_kept = search.problem, not (search.mass or search.undrawn)
+        problem, self._is_kept = search.problem, not (search.mass or search.replaced)
         self._problem = replace(problem, model=None)
         self._written: WrittenLogp = build_written_logp(own, problem.layout, varying)
         self._identity = identify(model, self._varying)

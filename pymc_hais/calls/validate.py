@@ -122,9 +122,9 @@ def validate(
         seed = int(runner.seeds.sequence(Purpose.SIMULATION).generate_state(1)[0])
         positions, rows = simulate(model, layout, prior.sampler, n, seed)
         search = compile_first(model, reference, runner, rows)
-        if search.undrawn:
+        if search.replaced:
             raise ValueError(
-                f"Draws of the prior of `{search.undrawn[0]}` do not follow its log density in PyMC, so that no data "
+                f"Draws of the prior of `{search.replaced[0]}` do not follow its log density in PyMC, so that no data "
                 "of the model can be simulated: write that prior in another way."
             )
         problem, plan = choose(search)

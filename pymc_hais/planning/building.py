@@ -98,10 +98,10 @@ def compile_first(
             raise
         names = error.names
     if not (walls or rows or containers) and (inside := build_inside(model, build)):
-        return Search(inside, reference, runner, undrawn=names)
+        return Search(inside, reference, runner, replaced=names)  # draws between the bounds follow their density
     fit = None if walls else fit_prior(prior_alone(model), runner.seeds)
     wide = fit and StudentT(min(_RATIO.wide, getattr(fit, "df", np.inf)), fit.loc, fit.scale)
-    return Search(build(wide or heavy_reference(walls)), reference, runner, undrawn=names)
+    return Search(build(wide or heavy_reference(walls)), reference, runner, replaced=names, undrawn=names)
 
 
 def build_ratio_problem(model: Model, problem: Problem, plan: Plan, runner: Runner) -> Problem:

@@ -61,9 +61,8 @@ def measure_mass(search: Search) -> Search:
     cannot be.
     """
     problem, mass = search.problem, search.mass
-    if search.undrawn:
-        undrawn = () if isinstance(problem.reference, InsidePrior) else search.undrawn
-        mass = measure_prior_mass(problem.model, search.runner, undrawn)._replace(undrawn=undrawn)
+    if search.replaced:
+        mass = measure_prior_mass(problem.model, search.runner, search.undrawn)._replace(undrawn=search.undrawn)
     elif mass is None and not problem.is_prior and not problem.engine.path.n_evaluations:
         mass = find_mass(problem.model, search.runner)
     return replace(search, mass=mass)

@@ -84,7 +84,9 @@ class Search:
     target: tuple[Any, Runner] | None = None
     points: np.ndarray | None = None  # flat vectors (n, D) that lead to modes
     known: Plan | None = None  # the plan of a finished run, to be followed
-    undrawn: tuple[str, ...] = ()  # variables whose prior draws cannot be used, so that another start is compiled
+    #: Variables because of which particles start from another reference than the prior.
+    replaced: tuple[str, ...] = ()
+    undrawn: tuple[str, ...] = ()  # those of them whose draws do not follow their density
     mass: PriorMass | None = None  # of the prior, once it is measured
     found: Trial | None = None  # the best start so far
 

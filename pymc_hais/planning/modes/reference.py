@@ -79,8 +79,8 @@ def add_modes(search: Search) -> Search:
     least = max(peak.log_mass for peak in peaks) - _MIXING.negligible
     gaussians = [_carry(peak, problem, rng) for peak in peaks if peak.log_mass > least]
     walls = runner.compiler.kernel.constraints
-    start = heavy_reference(walls) if search.undrawn else first_reference(search.reference, problem.model, walls)
-    if isinstance(start, StudentT) and not search.undrawn:
+    start = heavy_reference(walls) if search.replaced else first_reference(search.reference, problem.model, walls)
+    if isinstance(start, StudentT) and not search.replaced:
         start = student_t_of(problem) or start  # with tails as heavy as the density's
     around: Any = Gaussians(gaussians)
     if is_beside:
