@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -19,6 +19,43 @@ class Purpose(IntEnum):
     REVERSE = 5  # the way back to the reference
     SIMULATION = 6  # of data sets from the model
     OPINION = 7  # other estimates of log Z
+
+
+class Use(Enum):
+    """One use of random numbers: its purpose, and its number within it."""
+
+    SHAPES = Purpose.CHECK, 0  # the prior draw whose shapes the layout has
+    DENSITY = Purpose.CHECK, 1  # reference draws at which densities are checked
+    PRIOR_FIT = Purpose.CHECK, 2  # prior draws that a reference is fitted to, where the prior cannot be annealed from
+    ROWS = Purpose.CHECK, 2  # reference draws that show how likely each row is; its streams are children of the seed
+    COVERAGE = Purpose.CHECK, 3  # prior draws that a reference must reach
+    KEPT_SHARE = Purpose.CHECK, 3  # prior draws that transforms keep, in a branch of their own
+    REFERENCE = Purpose.CHECK, 4  # draws that are compared with the density of a reference
+    SITES = Purpose.CHECK, 5  # draws at which values of discrete sites are checked
+    MARGINS = Purpose.CHECK, 6  # draws that show the margins of a reference
+    RAYS = Purpose.CHECK, 7  # directions along which tails are measured
+    LIKELIEST = Purpose.CHECK, 8  # draws of which the likeliest bounds a sum over states
+
+    MISSED = Purpose.MODES, 0  # choices of the search after a run, and draws around its modes
+    SEARCH = Purpose.MODES, 1  # reference draws that this search starts from
+    GIVEN = Purpose.MODES, 2  # draws around modes near given points
+    SCALES = Purpose.MODES, 3  # reference draws that show scales
+    NEAR = Purpose.MODES, 4  # draws around the mode near which a run may start
+    NEAR_STARTS = Purpose.MODES, 5  # prior draws that lead to it
+    JUDGED_FIT = Purpose.MODES, 6  # draws of a fit that are weighted
+    FIELD_STARTS = Purpose.MODES, 7  # prior draws that lead to the mode of integrated fields
+    FIELDS = Purpose.MODES, 8  # draws around that mode
+    EXCHANGED = Purpose.MODES, 9  # reference draws whose variables are exchanged with those of particles
+    TRADES = Purpose.MODES, 11  # reference draws at which labels trade places
+
+
+class PilotNumber(IntEnum):
+    """The number of a pilot among those of a run; strategies of users take other ones."""
+
+    FIRST = 0
+    FITTED = 1  # from a fit to the first one's particles
+    NEAR_MODE = 3
+    FROM_MODES = 5  # around the mode of integrated fields, or modes that a run has missed
 
 
 class Branch(IntEnum):
@@ -68,6 +105,10 @@ class Seeds:
         """Return the seed of one place: ``number`` tells rounds and pilots apart."""
         place = (len(self.branches), *self.branches, int(purpose), int(number), int(row), int(chain))
         return np.random.SeedSequence(self.entropy, spawn_key=place)
+
+    def of(self, use: Use, row: int = 0) -> np.random.SeedSequence:
+        """Return the seed of one use."""
+        return self.sequence(*use.value, row)
 
     def stream(self, purpose: Purpose, number: int = 0, row: int = 0, chain: int = 0) -> Stream:
         """Return the randomness of one population."""

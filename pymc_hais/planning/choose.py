@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from pymc_hais.core.noise import check_counters
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import PilotNumber, Use
 from pymc_hais.planning.building import build_ratio_problem, compile_first
 from pymc_hais.planning.enumeration import enumerate_states
 from pymc_hais.planning.fits import fit_margins, fit_to_draws
@@ -80,10 +80,10 @@ def fit_to_given(search: Search) -> Trial | str:
         return ""
     x = search.reference.positions
     if problem.layout.n_sites:
-        return learn(fit_margins(problem, x, runner), [0], 0, runner)
+        return learn(fit_margins(problem, x, runner), [0], PilotNumber.FIRST, runner)
     search = measure_for_fit(search)
     near = fit_to_draws(problem, x, search.log_prior_mass, "the draws given")
-    return learn(near, [0], 0, runner, mass=search.mass)
+    return learn(near, [0], PilotNumber.FIRST, runner, mass=search.mass)
 
 
 def sum_states(search: Search) -> Trial | str:
@@ -92,7 +92,7 @@ def sum_states(search: Search) -> Trial | str:
         return ""
     if (exact := enumerate_states(search.problem, search.runner)) is None:
         return ""
-    return learn(exact, [0], 0, search.runner).because("Few enough states to sum over all of them.")
+    return learn(exact, [0], PilotNumber.FIRST, search.runner).because("Few enough states to sum over all of them.")
 
 
 def start_near_mode(search: Search) -> Trial | str:
@@ -133,7 +133,7 @@ def start_from_reference(search: Search) -> Trial | str:
             'reference="fitted" is not for this model: each row of data has margins of its own. Pass reference="prior".'
         )
     rows, scouts = choose_rows(problem, runner), takes_fit(reference)
-    first = learn(problem, rows, 0, runner, scouts_for_fit=scouts, mass=search.mass)
+    first = learn(problem, rows, PilotNumber.FIRST, runner, scouts_for_fit=scouts, mass=search.mass)
     return first.because("") if is_ours else first
 
 
@@ -146,7 +146,7 @@ def choose_rows(problem: Problem, runner: Runner) -> list[int]:
     """
     if problem.n_rows == 1:
         return [0]
-    stream = runner.seeds.stream(Purpose.CHECK, 2)
+    stream = runner.seeds.stream(*Use.ROWS.value)
 
     def look(row: int, n: int) -> tuple[float, float]:
         """Return the share of n reference draws that make a row possible, and the median of their log ratios."""

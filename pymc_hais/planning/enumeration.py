@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import Use
 from pymc_hais.core.weights import log_sum_exp
 from pymc_hais.problem.building import with_reference
 from pymc_hais.problem.kept import find_problem, keep_problem
@@ -62,7 +62,7 @@ def enumerate_states(problem: Problem, runner: Runner) -> Problem | None:
 
 def _likeliest_draw(problem: Problem, runner: Runner) -> tuple[np.ndarray, float, float]:
     """Return the likeliest of ``CHUNK`` reference draws (D,), its log density, and the seconds of all evaluations."""
-    draws = problem.reference.draw(CHUNK, runner.seeds.sequence(Purpose.CHECK, 8)).positions
+    draws = problem.reference.draw(CHUNK, runner.seeds.of(Use.LIKELIEST)).positions
     watch = Stopwatch(problem.engine.clock)
     log_p = problem.log_density(draws)
     runner.pay(PILOT, CHUNK)

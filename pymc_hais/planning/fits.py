@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import Use
 from pymc_hais.density import SiteVariable
 from pymc_hais.planning.rays import student_t_of
 from pymc_hais.planning.starts import HEAVY
@@ -62,7 +62,7 @@ def fit_margins(problem: Problem, positions: np.ndarray, runner: Runner) -> Prob
     any, follow one fitted density.
     """
     layout = problem.layout
-    drawn = problem.reference.draw(_DRAWS, runner.seeds.sequence(Purpose.CHECK, 6)).positions
+    drawn = problem.reference.draw(_DRAWS, runner.seeds.of(Use.MARGINS)).positions
     continuous = fit_reference(positions[:, : layout.n_continuous]) if layout.n_continuous else None
     tables = [_mix(_frequencies(positions, v), _frequencies(drawn, v)) for v in layout.sites]
     margins = Independent(Margins(continuous, layout.n_continuous, layout.sites, tables), layout.n_dims)

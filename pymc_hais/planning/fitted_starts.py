@@ -4,6 +4,7 @@ import numpy as np
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.schedules import SHORTEST
+from pymc_hais.core.seeds import PilotNumber
 from pymc_hais.density import known_log_mass, unnormalised_priors
 from pymc_hais.planning.confirm import confirm, tolerance
 from pymc_hais.planning.fits import fit_margins, fit_to
@@ -23,8 +24,6 @@ _NEAR_MOVES = 30
 _WORTH_A_MASS = 100
 #: Standard errors by which a short round of all rows may come out lower from a fit.
 _MISSING = 4.0
-#: Tells the random numbers of a fit's pilots from others'.
-_FITTED = 1
 _NO_TIME = "The pilot ran out of time, so no fit was tried."
 
 
@@ -39,7 +38,7 @@ def fit_to_sites(search: Search) -> Trial | str:
     best = search.best
     if not best.plan.is_tuned:
         return _NO_TIME
-    return search.learn(fit_margins(best.problem, best.pilots[0].positions, best.runner), _FITTED)
+    return search.learn(fit_margins(best.problem, best.pilots[0].positions, best.runner), PilotNumber.FITTED)
 
 
 def fit_to_pilot(search: Search) -> Trial | str:
@@ -54,7 +53,7 @@ def fit_to_pilot(search: Search) -> Trial | str:
         return reason
     search = measure_for_fit(search)
     near = fit_to(best.problem, best.centres, best.residuals, search.log_prior_mass)
-    tried = search.learn(shorten(near, best) if is_ours else near, _FITTED)
+    tried = search.learn(shorten(near, best) if is_ours else near, PilotNumber.FITTED)
     if isinstance(tried, str):
         return tried
     if not is_ours:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta
 
-from pymc_hais.core.seeds import Branch, Purpose, Seeds
+from pymc_hais.core.seeds import Branch, PilotNumber, Seeds, Use
 from pymc_hais.density import (
     Model,
     discrete_names,
@@ -107,12 +107,13 @@ def measure_prior_mass(model: Model, runner: Runner, undrawn: Sequence[str] = ()
     own = runner.nested(Branch.PRIOR_MASS, Hamiltonian(), target_se=target_of_divisor(runner))
     if (integrated := integrate_cuts(prior)) is not None:
         problem = build_problem(integrated, "prior", own.compiler, own.seeds)
-        return PriorMass(run_rounds(*learn(problem, [0], 0, own).start, own).estimate, identify_as_written(prior))
+        start = learn(problem, [0], PilotNumber.FIRST, own).start
+        return PriorMass(run_rounds(*start, own).estimate, identify_as_written(prior))
     fit = fit_prior(prior, own.seeds)
     problem = build_problem(prior, fit or heavy_reference(None), own.compiler, own.seeds, takes_fit=fit is None)
-    trial = learn(problem, [0], 0, own)
+    trial = learn(problem, [0], PilotNumber.FIRST, own)
     if fit is None and trial.plan.is_tuned:
-        trial = learn(fit_to(problem, trial.centres, trial.residuals, 0.0), [0], 1, own, trial)
+        trial = learn(fit_to(problem, trial.centres, trial.residuals, 0.0), [0], PilotNumber.FITTED, own, trial)
     return PriorMass(run_rounds(*trial.start, own).estimate, problem.identity)
 
 
@@ -124,7 +125,7 @@ def count_kept(prior: Model, runner: Runner) -> LogZEstimate | None:
     """
     if is_unnormalised(prior) or periodic_names(prior) or not all(map(has_known_density, prior.free_RVs)):
         return None
-    look, final = map(int, runner.seeds.branch(Branch.PRIOR_MASS).sequence(Purpose.CHECK, 3).generate_state(2))
+    look, final = map(int, runner.seeds.branch(Branch.PRIOR_MASS).of(Use.KEPT_SHARE).generate_state(2))
     try:
         sampler = build_prior(prior)
         share = (sampler.count_kept(_LOOK, look) + 0.5) / (_LOOK * sampler.batch_size + 1.0)
@@ -168,7 +169,7 @@ def fit_prior(prior: Any, seeds: Seeds) -> Gaussian | StudentT | None:
     """Fit a reference to prior draws; None where hardly any draw is in the range of the transforms."""
     try:
         _, drawn = bind_reference(prior, "prior", seeds)
-        draws = drawn.draw(2000, seeds.sequence(Purpose.CHECK, 2))  # prior draws to which the reference is fitted
+        draws = drawn.draw(2000, seeds.of(Use.PRIOR_FIT))  # prior draws to which the reference is fitted
     except UnusablePriorError:
         return None
     return fit_reference(draws.positions[~draws.clipped])

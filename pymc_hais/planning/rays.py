@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import Use
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Independent, StudentT
 from pymc_hais.run.modes.climbing import Joint, can_climb
@@ -61,7 +61,7 @@ def widened(problem: Problem, runner: Runner) -> StudentT | None:
 
 def measure_rays(problem: Problem, runner: Runner) -> Rays:
     """Measure the tail exponents of a problem's density along rays in the particles' coordinates."""
-    n_dims, rng = problem.layout.n_dims, np.random.default_rng(runner.seeds.sequence(Purpose.CHECK, 7))
+    n_dims, rng = problem.layout.n_dims, np.random.default_rng(runner.seeds.of(Use.RAYS))
     axes = rng.permutation(n_dims)[:100]
     random = rng.normal(size=(16, n_dims))
     directions = np.concatenate([np.eye(n_dims)[axes], random / np.linalg.norm(random, axis=1, keepdims=True)])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.core.seeds import Purpose, Seeds
+from pymc_hais.core.seeds import Seeds, Use
 from pymc_hais.density import (
     Layout,
     Model,
@@ -91,7 +91,7 @@ def bind_reference(
         layout = build_layout(model)
         return layout, bind(reference, layout, None, model)
     sampler = build_prior(model, containers)
-    seed = int(seeds.sequence(Purpose.CHECK).generate_state(1)[0])
+    seed = int(seeds.of(Use.SHAPES).generate_state(1)[0])
     layout = build_layout(model, [value[0] for value in sampler.sample(1, seed)[0]])
     return layout, bind(reference, layout, Prior(layout, sampler, log_mass + log_count(model, layout)), model)
 
@@ -145,7 +145,7 @@ def with_reference(
     is_cheap, undecided = _check_values(of_first_row, compile_written(own, layout, logp), seeds)
     # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.
     evaluate = of_first_row.evaluate if is_cheap and engine.kernel.uses_gradients else None
-    check_draws(own, layout, reference, seeds.sequence(Purpose.CHECK, 4), evaluate)
+    check_draws(own, layout, reference, seeds.of(Use.REFERENCE), evaluate)
     return replace(problem, undecided=undecided, identity=identity and identity.with_density(model, logp))
 
 
@@ -154,7 +154,7 @@ def _check_site_draws(model: Model, layout: Layout, reference: BoundReference, s
     if not layout.n_sites:
         return
     # Draws at which values of discrete sites are checked.
-    draws = reference.draw(100, seeds.sequence(Purpose.CHECK, 5)).positions
+    draws = reference.draw(100, seeds.of(Use.SITES)).positions
     for variable in layout.sites:
         own = draws[:, variable.start : variable.stop]
         is_inside = (own >= variable.low) & (own < variable.low + variable.n_values) | (variable.n_values == 0)
@@ -193,7 +193,7 @@ def _check_values(problem: Problem, written: Callable[[np.ndarray], float], seed
     """
     model, layout, reference = problem.model, problem.layout, problem.reference
     constraints = problem.engine.kernel.constraints
-    x, clipped, *_ = reference.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
+    x, clipped, *_ = reference.draw(CHECK_DRAWS, seeds.of(Use.DENSITY))
     watch = Stopwatch(problem.engine.clock)
     state = problem.evaluate(x)
     is_cheap = watch.elapsed < _CHEAP
@@ -209,5 +209,5 @@ def _check_values(problem: Problem, written: Callable[[np.ndarray], float], seed
     joint = state.log_reference + state.log_ratio - problem.log_jacobian(x)
     magnitude = np.abs(state.log_reference) + np.abs(state.log_ratio)
     undecided = check_joint_logp(model, layout, x, joint, magnitude, clipped, written)
-    check_coverage(problem, x, seeds.sequence(Purpose.CHECK, 3))
+    check_coverage(problem, x, seeds.of(Use.COVERAGE))
     return is_cheap, undecided

@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_hais.core.messages import shown
 from pymc_hais.core.records import ParticleState
-from pymc_hais.core.seeds import Purpose, Seeds
+from pymc_hais.core.seeds import Seeds, Use
 from pymc_hais.density import Layout, Model, build_parameter_density, check_state, discrete_names, improper_priors
 from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.density.layout import on_position
@@ -34,7 +34,7 @@ def build_parameter_problem(model: Model, path: Any, reference: Any, compiler: C
         )
     layout, bound = bind_reference(model, _reference_at_start(reference, model), seeds)
     engine = compiler(build_parameter_density(model, layout, endpoints, compiler.kernel.uses_gradients))
-    draws = bound.draw(CHECK_DRAWS, seeds.sequence(Purpose.CHECK, 1))
+    draws = bound.draw(CHECK_DRAWS, seeds.of(Use.DENSITY))
     problem = Problem(model, layout, bound, engine)
     state = problem.evaluate(draws.positions)
     check_state(model, layout, state.position, state, bound.label)

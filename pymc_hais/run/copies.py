@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import Use
 from pymc_hais.density import Layout
 from pymc_hais.problem.problem import Problem
 from pymc_hais.runner.runner import Runner
@@ -62,7 +62,7 @@ class Labels:
 
     def _keep_density(self, trades: np.ndarray, problem: Problem, runner: Runner, stage: str) -> np.ndarray:
         """Whether each of the trades (n,) leaves the density at draws of the reference unchanged."""
-        drawn = problem.reference.draw(8 * _SIZES.draws, runner.seeds.sequence(Purpose.MODES, 11))
+        drawn = problem.reference.draw(8 * _SIZES.draws, runner.seeds.of(Use.TRADES))
         x = drawn.positions[~drawn.clipped]
         values = problem.log_density(x) if len(x) else np.empty(0)
         runner.pay(stage, len(x))

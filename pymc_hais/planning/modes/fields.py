@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import PilotNumber, Use
 from pymc_hais.core.weights import log_sum_exp, systematic
 from pymc_hais.density import Chart, is_concave_in, known_log_mass, unnormalised_priors
 from pymc_hais.planning.learning import Trial, learn
@@ -94,7 +94,7 @@ def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
     near = _find(problem, problem.chart, along, runner)
     joint = Joint(problem, pay)
     if not isinstance(near, str):
-        rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 8))
+        rng = np.random.default_rng(runner.seeds.of(Use.FIELDS))
         judged = _follow(near, problem.chart, along, joint, rng)
         judged = _smooth(judged, along, joint, rng)
         near = judged.accepted() if _is_near(judged) else judged.problem
@@ -107,7 +107,7 @@ def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
     if any(one.is_dense for one in problem.chart.fields) and not _is_near(judged):
         return f"the effective sample size of draws around it is {judged.share:.0%} (Pareto k {judged.tail:.1f})."
     mass = measure_prior_mass(problem.model, runner) if unnormalised_priors(problem.model) else None
-    trial = learn(near, [0], 5, runner, mass=mass)  # tells the random numbers of its pilot from others'
+    trial = learn(near, [0], PilotNumber.FROM_MODES, runner, mass=mass)
     if not trial.plan.is_tuned:
         return "the pilot from there ran out of time."
     n_steps = int(trial.plan.lengths[0])
@@ -133,7 +133,7 @@ def _is_offered(problem: Problem) -> bool:
 
 def _find(problem: Problem, chart: Chart, along: Slice, runner: Runner) -> Problem | str:
     """Climb to the mode in turns with the points of the chains."""
-    drawn = problem.reference.draw(along.round_up(_n_starts(chart)), runner.seeds.sequence(Purpose.MODES, 7))
+    drawn = problem.reference.draw(along.round_up(_n_starts(chart)), runner.seeds.of(Use.FIELD_STARTS))
     x = drawn.positions[~drawn.clipped]
     if len(x) < 2:
         return "no draw of the prior is within the range of floating point."

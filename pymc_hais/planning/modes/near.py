@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_hais.core.records import Metric
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import PilotNumber, Use
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp, systematic
 from pymc_hais.density import Sites, unnormalised_priors
 from pymc_hais.estimators.unseen import pareto_k
@@ -109,7 +109,7 @@ def shorten(near: Problem, best: Trial) -> Problem:
     first, runner = best.problem, best.runner
     if runner.sampling.estimators or not (first.is_prior and can_climb(first) and first.is_integral):
         return near
-    joint, rng = Joint(near, runner.paying(PILOT)), np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 6))
+    joint, rng = Joint(near, runner.paying(PILOT)), np.random.default_rng(runner.seeds.of(Use.JUDGED_FIT))
     judged = judge(near, joint, rng)
     if not judged.is_good and not is_hierarchy(near):
         (pilot,) = best.pilots
@@ -138,7 +138,7 @@ def try_mode_first(problem: Problem, runner: Runner) -> Trial | str:
     confirmed = _doubt(problem, judged, runner)
     if isinstance(confirmed, str):
         return confirmed
-    trial = learn(judged.accepted(), [0], 3, runner)  # a pilot with random numbers of its own
+    trial = learn(judged.accepted(), [0], PilotNumber.NEAR_MODE, runner)
     (pilot,) = trial.pilots
     if not pilot.is_complete:
         return "the pilot from there ran out of time."
@@ -202,13 +202,13 @@ def _is_offered(problem: Problem) -> bool:
 
 def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
     """Climb to the mode from draws of the prior, and fit until the importance draws are good."""
-    drawn = problem.reference.draw(joint.round_up(_SEARCH.fewest_starts), runner.seeds.sequence(Purpose.MODES, 5))
+    drawn = problem.reference.draw(joint.round_up(_SEARCH.fewest_starts), runner.seeds.of(Use.NEAR_STARTS))
     with np.errstate(all="ignore"):
         starts = problem.to_coordinates(drawn.positions[~drawn.clipped])
     peak = _find_peak(joint, starts[np.isfinite(starts).all(axis=1)], runner)
     if isinstance(peak, str):
         return peak
-    rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 4))
+    rng = np.random.default_rng(runner.seeds.of(Use.NEAR))
     near = _at(peak, problem)
     for _ in range(_SEARCH.turns):
         judged = judge(near, joint, rng)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import PilotNumber, Use
 from pymc_hais.core.weights import log_sum_exp, pool, systematic
 from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.fits import fit_to_draws
@@ -34,7 +34,6 @@ class _Mixing(NamedTuple):
     light: float = 0.5  # the heaviest tail of their weights
     #: the share for modes of some variables given the others: there is no other way to start from them
     some_count: float = 0.02
-    beside: int = 5  # tells the random numbers of the pilot from those of other pilots
     most_steps: int = 200  # evaluations of each start
     negligible: float = 20.0  # nats below the largest mass, by Laplace's approximation, beyond which a mode is left out
     carried: int = 2000  # draws of a peak, at least, that carry its Gaussian to the model's own coordinates
@@ -63,7 +62,7 @@ def add_modes(search: Search) -> Search:
             "`modes` needs the gradients of a density without constraints, in at most "
             f"{MOST_DIMS} dimensions: leave it out, or leave out `constraints` and pass a kernel with gradients."
         )
-    rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 2))
+    rng = np.random.default_rng(runner.seeds.of(Use.GIVEN))
     thinned = points[:: -(-len(points) // CHUNK)]
     starts = problem.to_coordinates(Labels(problem, runner, PILOT).copies(thinned, _MIXING.most_copies))
     pay = runner.paying(PILOT)
@@ -102,7 +101,7 @@ def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem
     of_missed = float(np.exp(log_missed - np.logaddexp(first.estimate.value, log_missed)))
     share = (1.0 - DEFENCE) * float(np.clip(of_missed, _MIXING.least_share, 1.0 - _MIXING.least_share))
     joint = Joint(problem, runner.paying(PILOT))
-    rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES, 6))
+    rng = np.random.default_rng(runner.seeds.of(Use.JUDGED_FIT))
     uniform = rng.random()
 
     def fit_to_run() -> Problem:
@@ -121,13 +120,13 @@ def start_beside(first: Evidence, found: Modes, runner: Runner) -> tuple[Problem
             judged.share >= (_MIXING.some_count if found.is_conditional else _MIXING.counting)
             and judged.tail <= _MIXING.light
         ):
-            return learn(judged.accepted(), [0], _MIXING.beside, runner, mass=first.mass).start
+            return learn(judged.accepted(), [0], PilotNumber.FROM_MODES, runner, mass=first.mass).start
     return None
 
 
 def _scales(problem: Problem, runner: Runner) -> np.ndarray:
     """Measure the scale (D,) of the reference in the particles' coordinates."""
-    drawn = problem.reference.draw(CHUNK, runner.seeds.sequence(Purpose.MODES, 3))
+    drawn = problem.reference.draw(CHUNK, runner.seeds.of(Use.SCALES))
     with np.errstate(all="ignore"):
         return scales_of(problem.to_coordinates(drawn.positions[~drawn.clipped]))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from pymc_hais.core.ascent import GoesOn
 from pymc_hais.core.records import AnnealingRun, Metric
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import Use
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators.region import measure_region
 from pymc_hais.problem.problem import CHUNK, Problem
@@ -109,7 +109,7 @@ def _search(evidence: Evidence, log_z: float, runner: Runner) -> Modes | None:
     if not kept or clock.left == 0.0:
         return None
     found = found._replace(peaks=[found.peaks[i] for i in kept], states=found.states[kept])
-    joint, rng = Joint(problem, pay), np.random.default_rng(runner.seeds.sequence(Purpose.MODES))
+    joint, rng = Joint(problem, pay), np.random.default_rng(runner.seeds.of(Use.MISSED))
     masses = []
     for number, peak in enumerate(found.peaks):
         z, log_q = peak.sample(CHUNK, rng)
@@ -125,7 +125,7 @@ def _starts(problem: Problem, run: AnnealingRun, states: States, runner: Runner,
     n_free, n_climbed = problem.layout.n_continuous, min(_CLIMBS.states, len(states.values))
     n_each = int(np.clip(n // n_climbed, _CLIMBS.fewest, CHUNK))
     n_drawn = int(_CLIMBS.from_reference * n_each)
-    drawn = problem.reference.draw(n_climbed * n_drawn, runner.seeds.sequence(Purpose.MODES, 1))
+    drawn = problem.reference.draw(n_climbed * n_drawn, runner.seeds.of(Use.SEARCH))
     with np.errstate(all="ignore"):
         far = problem.to_coordinates(drawn.positions[~drawn.clipped])[:, :n_free]
     gathered = []

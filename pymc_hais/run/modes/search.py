@@ -16,7 +16,7 @@ import numpy as np
 from pymc_hais.core.ascent import ascend
 from pymc_hais.core.process import one_blas_thread
 from pymc_hais.core.records import AnnealingRun, Metric
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import Use
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators.region import measure_region
 from pymc_hais.problem.problem import CHUNK, Problem
@@ -89,7 +89,7 @@ def _search(
     problem, run, needs_confirming = evidence.problem, evidence.run, np.isfinite(evidence.plan.n_confirming)
     clock, n_gradients = runner.clock.part(SEARCH.share_of_time), runner.ledger.n_annealed
     joint = Joint(problem, runner.paying("modes"))
-    rng = np.random.default_rng(runner.seeds.sequence(Purpose.MODES))
+    rng = np.random.default_rng(runner.seeds.of(Use.MISSED))
     fewest, n_least = (SEARCH.confirming_steps, CHUNK) if needs_confirming else (SEARCH.fewest_steps, 0)
     n_steps = int(np.clip(SEARCH.share * n_gradients / CHUNK, fewest, SEARCH.most_steps))
     metric = np.asarray(evidence.ladder.metrics[evidence.ladder.metric_index[-1]], np.float64)
@@ -144,7 +144,7 @@ def _starts(
     free = max(0, n - len(own) - n_traded)
     n_exchanged = int(SEARCH.exchanged * free) if confirms else 0
     n_drawn = int((SEARCH.mostly_from_reference if confirms else SEARCH.from_reference) * (free - n_exchanged))
-    drawn = problem.reference.draw(n_drawn, runner.seeds.sequence(Purpose.MODES, 1))
+    drawn = problem.reference.draw(n_drawn, runner.seeds.of(Use.SEARCH))
     with np.errstate(all="ignore"):
         far = problem.to_coordinates(drawn.positions[~drawn.clipped])
     weights = np.exp(pool(run.log_weights, run.log_z))
@@ -179,7 +179,7 @@ def _exchange(
     best, slopes, before = [], [], choose(n_tried)
     values, own = joint(before)[0], problem.to_model(before)
     for number, (start, stop) in enumerate(itertools.pairwise(ends[: 1 + SEARCH.most_exchanged // CHUNK])):
-        drawn = problem.reference.draw(n_tried, runner.seeds.sequence(Purpose.MODES, 9, number))
+        drawn = problem.reference.draw(n_tried, runner.seeds.of(Use.EXCHANGED, number))
         x = own.copy()
         with np.errstate(all="ignore"):
             x[:, start:stop] = drawn.positions[:, start:stop]
