@@ -18,11 +18,6 @@ INITIAL_STEP = 0xFFFFFFFF
 _LEFT = tuple(np.uint32(r) for r in (13, 15, 26, 6, 17, 29, 16, 24))
 _RIGHT = tuple(np.uint32(32 - r) for r in (13, 15, 26, 6, 17, 29, 16, 24))
 _ROUNDS = 13
-_PARITY = np.uint32(0x1BD11BDA)
-_UNIT = 2.0**-32
-_ONE, _TWO = np.uint32(1), np.uint32(2)
-#: Width of an angle's cell when 30 bits divide a quarter of the circle.
-_QUARTER = 0.5 * np.pi * 2.0**-30
 
 
 def check_counters(n_particles: int, n_dims: int, n_uniforms: int = 0) -> None:
@@ -37,7 +32,7 @@ def check_counters(n_particles: int, n_dims: int, n_uniforms: int = 0) -> None:
 
 def _threefry(k0, k1, x0, x1):
     """Encrypt the counters (x0, x1) with the key (k0, k1): uint32 arrays in, uint32 arrays out."""
-    keys = (k0, k1, k0 ^ k1 ^ _PARITY)
+    keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     x0 = x0 + k0
     x1 = x1 + k1
     for r in range(_ROUNDS):
@@ -71,22 +66,24 @@ def build_noise(xp: Xp, n_dims: int, jit: Jit = lambda f: f, log: Compiled | Non
     half, of_sites = (n_dims + 1) // 2, (n_uniforms + 1) // 2
     counters = np.arange(half + 1 + of_sites, dtype=np.uint32)
     width = np.uint32(half + 1 + of_sites)
+    one, two, cell = np.uint32(1), np.uint32(2), 2.0**-32
+    angle = 0.5 * np.pi * 2.0**-30  # the width of a cell when 30 bits divide a quarter of the circle
 
     def noise(key, particle, step):
         second = particle * width + counters
         first = second * np.uint32(0) + step
         bits0, bits1 = threefry(key[0:1], key[1:2], first, second)
         # In (0, 1): the logarithm below never meets zero.
-        unit = bits0 * _UNIT + 0.5 * _UNIT
+        unit = bits0 * cell + 0.5 * cell
         word = bits1[..., :half]
-        cosine, sine = polar((word >> _TWO) * _QUARTER + (0.5 * _QUARTER - 0.25 * np.pi))
+        cosine, sine = polar((word >> two) * angle + (0.5 * angle - 0.25 * np.pi))
         # The quarter around the x axis becomes a circle: mirrored at the diagonal or not, and at the origin or not.
-        swapped = (word & _ONE) * 1.0
-        radius = xp.sqrt(-2.0 * log(unit[..., :half])) * (1.0 - (word & _TWO))
+        swapped = (word & one) * 1.0
+        radius = xp.sqrt(-2.0 * log(unit[..., :half])) * (1.0 - (word & two))
         first = cosine + swapped * (sine - cosine)
         normal = xp.concatenate((radius * first, radius * (cosine + sine - first)), -1)
         # Both words of a counter serve the sites, which take one number each as a rule.
-        second_word = bits1[..., half + 1 :] * _UNIT + 0.5 * _UNIT
+        second_word = bits1[..., half + 1 :] * cell + 0.5 * cell
         sites = xp.concatenate((unit[..., half + 1 :], second_word), -1)
         return Noise(normal[..., :n_dims], unit[..., half], sites[..., :n_uniforms])
 

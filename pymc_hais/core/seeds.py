@@ -34,7 +34,7 @@ class Use(Enum):
     SITES = Purpose.CHECK, 5  # draws at which values of discrete sites are checked
     MARGINS = Purpose.CHECK, 6  # draws that show the margins of a reference
     RAYS = Purpose.CHECK, 7  # directions along which tails are measured
-    LIKELIEST = Purpose.CHECK, 8  # draws of which the likeliest bounds a sum over states
+    LIKELIEST = Purpose.CHECK, 8  # draws whose likeliest one bounds a sum over states
 
     MISSED = Purpose.MODES, 0  # choices of the search after a run, and draws around its modes
     SEARCH = Purpose.MODES, 1  # reference draws that this search starts from

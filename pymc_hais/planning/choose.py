@@ -28,8 +28,6 @@ _log = logging.getLogger("pymc.hais")
 
 #: Reference draws at which a row is evaluated that fewer have not made possible: rows may be possible, but rare.
 _LOOKED_AT_MOST = 2000
-#: The share of reference draws that make a row possible, from which on a pilot has enough particles alive to learn by.
-_ALIVE_IN_PILOTS = 0.1
 
 
 def choose(search: Search) -> tuple[Problem, Plan]:
@@ -167,7 +165,8 @@ def choose_rows(problem: Problem, runner: Runner) -> list[int]:
             f"{impossible.size} of {problem.n_rows} rows (row {shown}). Check that these rows lie in the support of "
             "the likelihood. Rows that lie in it, but are this rare, need a `reference` that makes them possible."
         )
-    enough = np.flatnonzero(share >= min(_ALIVE_IN_PILOTS, share.max()))
+    # A tenth of a pilot's particles alive is enough to learn by.
+    enough = np.flatnonzero(share >= min(0.1, share.max()))
     ranked = enough[np.lexsort((share[enough], median[enough]))]
     # Rows of data that get a pilot of their own.
     chosen = np.linspace(0, len(ranked) - 1, min(3, len(ranked))).round().astype(int)

@@ -31,12 +31,8 @@ from pymc_hais.tuning import Pilot
 AGREEMENT = 2.0
 #: Standard errors by which two pilots' log Z may differ.
 ERRORS = 3.0
-#: Prior draws that confirm a start without a population of its own: all of them miss a tenth of Z once in 25 times.
-_ENOUGH = 30.0
-#: Particles of that population.
+#: Particles of the population that confirms a start.
 _PARTICLES = 250
-#: Its evaluations, at most: so many, or as a share of the first round's.
-_EVALUATIONS, _SHARE = 1_500_000, 1.0
 
 
 class Confirmation(NamedTuple):
@@ -79,8 +75,10 @@ def confirm(tried: Trial, first: Trial) -> Confirmation:
     expected = pilot.log_z - first.plan.log_prior_mass
     n_draws = pilot.n_families if abs(expected - log_z) <= tolerance(fitted, pilot) else 0.0
     sampling = tried.runner.sampling
-    most = max(_EVALUATIONS, _SHARE * tried.length * sampling.draws * sampling.chains)
-    if n_draws >= _ENOUGH or first.length * _PARTICLES > most:
+    # Evaluations of a population, at most: as many as the first round has, or these.
+    most = max(1_500_000, tried.length * sampling.draws * sampling.chains)
+    # Thirty prior draws confirm a start by themselves: all of them miss a tenth of Z once in 25 times.
+    if n_draws >= 30.0 or first.length * _PARTICLES > most:
         return Confirmation(n_draws)
     witness = anneal_few(problem, first.plan, first.runner)
     excess = witness.excess(log_z, 1.0 / float(np.sqrt(max(fitted.n_families, 1.0))))

@@ -14,12 +14,8 @@ from pymc_hais.references import Fitted, Independent, Margins, StudentT
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import DEFENCE, fit_reference, fit_sites
 
-#: Degrees of freedom up to which a fit has tails.
-_TAILED = 10.0
 #: Share of the margins that stays with the reference before the fit, and with the uniform distribution.
 _SHARE_OF_OTHER, _SHARE_OF_UNIFORM = 0.09, 0.01
-#: Draws that tell the margins of the reference before the fit.
-_DRAWS = 500
 
 
 def fit_to(
@@ -39,7 +35,7 @@ def fit_to(
         particles = particles - centres
     fit = fit_reference(particles)
     # A prior says how far the target may reach; without one the fit must be the heavier of the two.
-    if not problem.reference.is_prior and isinstance(fit, StudentT) and fit.df <= _TAILED:
+    if not problem.reference.is_prior and isinstance(fit, StudentT) and fit.df <= 10.0:  # with heavy tails
         own = student_t_of(problem)
         fit = replace(fit, df=min(HEAVY, own.df) if own else HEAVY)
     scale = fit.scale if not problem.fitted.is_dense or fit.scale.ndim == 2 else np.diag(fit.scale)
@@ -62,7 +58,7 @@ def fit_margins(problem: Problem, positions: np.ndarray, runner: Runner) -> Prob
     any, follow one fitted density.
     """
     layout = problem.layout
-    drawn = problem.reference.draw(_DRAWS, runner.seeds.of(Use.MARGINS)).positions
+    drawn = problem.reference.draw(500, runner.seeds.of(Use.MARGINS)).positions
     continuous = fit_reference(positions[:, : layout.n_continuous]) if layout.n_continuous else None
     tables = [_mix(_frequencies(positions, v), _frequencies(drawn, v)) for v in layout.sites]
     margins = Independent(Margins(continuous, layout.n_continuous, layout.sites, tables), layout.n_dims)

@@ -18,12 +18,6 @@ from pymc_hais.tuning import PILOT_PARTICLES
 
 #: Moves of a pilot that starts from a fit: few stages, of a few moves each.
 _NEAR_MOVES = 30
-#: Temperatures up to which a fit does not pay where a prior's mass is not one: mixed with the prior it needs the mass,
-#: and rounds refuted three of three fits to imputed censored values.  With 300, varying slopes whose prior's pilot had
-#: predicted 284 took 2,272 from there, and came out 3.9 errors low.
-_WORTH_A_MASS = 100
-#: Standard errors by which a short round of all rows may come out lower from a fit.
-_MISSING = 4.0
 _NO_TIME = "The pilot ran out of time, so no fit was tried."
 
 
@@ -112,7 +106,10 @@ def _reason_to_stay(first: Trial) -> str | None:
     if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.plan.seconds_per_gradient > runner.clock.left / 2:
         return "There is no time for a second pilot, from a fit."
     suspects = unnormalised_priors(problem.model)
-    if suspects and needed <= _WORTH_A_MASS:
+    # Mixed with the prior, a fit needs the prior's mass, and rounds refuted three of three fits to imputed censored
+    # values.  With a limit of 300, varying slopes whose prior's pilot had predicted 284 took 2,272 from there, and came
+    # out 3.9 errors low.
+    if suspects and needed <= 100:
         if not problem.is_prior or known_log_mass(problem.model) is not None:
             return f"A fit would not save time: {needed:,} temperatures are enough from {problem.label}."
         return (
@@ -132,7 +129,7 @@ def _reason_of_rows(tried: Trial, first: Trial) -> str | None:
     # Both rounds err low, by half the variance of a row: what is lower than that allows has been missed.
     missing = float(np.mean(before[:, 0] - after[:, 0] - 0.5 * after[:, 1] ** 2))
     error = float(np.sqrt(np.sum(before[:, 1] ** 2 + after[:, 1] ** 2))) / len(before)
-    if missing > _MISSING * error:
+    if missing > 4.0 * error:
         return f"A fit around each row misses something, {missing:.2f} nats in the mean: it is not used."
     target = tried.runner.sampling.target_se or np.inf
     needed, enough = (

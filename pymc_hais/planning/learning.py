@@ -5,7 +5,7 @@ Of several rows only some have a pilot; a short round, which is not reported, te
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -36,28 +36,28 @@ from pymc_hais.tuning import (
     suggest_length,
 )
 
-#: Fewest particles of a pilot whose start is almost the target.
-FEW_PARTICLES = 250
-#: Stages that count for the bias of a pilot with more dimensions than particles, whose metrics are of earlier stages.
-_BIASED_STAGES = 2.0
-#: Moves for which a pilot that is short of time must have enough of it, with fewer particles if need be.
-_MOVES = 60
-#: The share of the time left that a pilot may take.
-_SHARE_OF_TIME = 0.35
-#: Temperatures of a reported round, at least, without a prior or a fit with light tails: the way into heavy tails is
-#: long, and the barrier does not show it.
-_SHORTEST_HEAVY = 512
-#: The same where fields are integrated out, and draws around the mode have shown that hardly any are needed.
-_SHORTEST_OF_FIELDS = 8
-#: Moves of the final draws where nearly all weights are equal.
-_FEW_FINAL_MOVES = 1
-#: Temperatures of a scouting round, at least.
-_SHORTEST_SCOUTING = 32
-#: Particles, over all rows, that are kept for a fit; and of each row, at least.
-_KEPT_PARTICLES = 5000
-_KEPT_PER_ROW = 8
-#: The standard error planned for a scouting round, as a share of the target, so that most rows meet the target.
-_ROOM = 0.8
+
+class _Sizes(NamedTuple):
+    """Particles, moves and temperatures of pilots and of the rounds after them."""
+
+    near_particles: int = 250  # of a pilot whose start is almost the target, at least
+    biased_stages: float = 2.0  # that count for the bias where metrics are of earlier stages: many dimensions
+    moves: int = 60  # for which a pilot short of time must have enough of it, with fewer particles if need be
+    share_of_time: float = 0.35  # of the time left, that a pilot may take
+    #: Temperatures of a reported round, at least, without a prior or a fit with light tails: the path into heavy tails
+    #: is long, and the barrier does not show it.
+    shortest_heavy: int = 512
+    shortest_of_fields: int = (
+        8  # where draws around the mode of integrated fields have shown that hardly any are needed
+    )
+    final_moves: int = 1  # of draws where nearly all weights are equal
+    shortest_scouting: int = 32  # temperatures
+    kept_particles: int = 5000  # for a fit, over all rows
+    kept_per_row: int = 8  # at least
+    room: float = 0.8  # planned error of a scouting round, as a share of the target, so that most rows meet the target
+
+
+_SIZES = _Sizes()
 
 
 class NoStartError(ValueError):
@@ -71,7 +71,7 @@ def run_pilots(
 
     There are ``n_particles`` or more, where a dense metric takes them, and where they save compiling another program.
     """
-    seconds = _SHARE_OF_TIME * runner.clock.left / len(rows)
+    seconds = _SIZES.share_of_time * runner.clock.left / len(rows)
     step = PILOT_PARTICLES if n_particles == PILOT_PARTICLES else problem.engine.grain(PILOT_PARTICLES)
     n_particles = step * -(-max(n_particles, particles_for_dense(problem.layout.n_continuous)) // step)
     report = runner.progress.phase("Pilot")
@@ -106,7 +106,7 @@ def _pilot(problem: Problem, row: int, stream: Stream, n_particles: int, seconds
         return Piloting(start, seconds)
     watch = Stopwatch(problem.engine.clock)
     start.evaluate(problem.engine)
-    affordable = n_particles * seconds / (_MOVES * watch.elapsed)
+    affordable = n_particles * seconds / (_SIZES.moves * watch.elapsed)
     if affordable < n_particles:
         fewer = whole_tiles(max(FEWEST, int(affordable)), problem.engine.tile(n_particles))
         start = problem.start([row], [stream], fewer)
@@ -138,7 +138,7 @@ def adaptation_bias(pilot: Pilot) -> float:
     In regressions of 100 to 200 dimensions the bias was a third to five sixths of this bound.
     """
     n_particles, n_dims = pilot.positions.shape
-    return n_dims / n_particles * (len(pilot.betas) if n_dims <= n_particles else _BIASED_STAGES)
+    return n_dims / n_particles * (len(pilot.betas) if n_dims <= n_particles else _SIZES.biased_stages)
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,9 @@ class Trial:
         if problem.n_rows == 1 or (sampling.target_se is None and not for_fit):
             return self
         lengths = _suggest(problem, self.pilots, runner)
-        n_steps = min(max(int(lengths[0]) // 2, _SHORTEST_SCOUTING), sampling.max_temperatures)
+        n_steps = min(max(int(lengths[0]) // 2, _SIZES.shortest_scouting), sampling.max_temperatures)
         ladder = build_ladder(merge(self.pilots), n_steps, runner.sampling.recipe, problem.engine.kernel)
-        n_kept = max(_KEPT_PER_ROW, _KEPT_PARTICLES // problem.n_rows)
+        n_kept = max(_SIZES.kept_per_row, _SIZES.kept_particles // problem.n_rows)
         report = without_log_z(runner.progress.phase("Scouting"))
         runs = anneal_rows(problem, ladder, runner.next_round(range(problem.n_rows)), report, runner)
         looked = {row: _look(run, n_steps, n_kept, mass) for row, run in runs}
@@ -211,7 +211,7 @@ def learn(
     of the log ratio, too.  ``scouts_for_fit`` says whether a fit may follow, which asks where each row's particles lie;
     None where no row is asked.  ``mass`` is the prior's, where it has been measured.
     """
-    n_particles = FEW_PARTICLES if problem.is_near else PILOT_PARTICLES
+    n_particles = _SIZES.near_particles if problem.is_near else PILOT_PARTICLES
     pilots = run_pilots(problem, rows, number, runner, n_particles)
     seen = [] if earlier is None else log_ratios(problem, rows, earlier.pilots, earlier.problem)
     seen = [*seen, *log_ratios(problem, rows, pilots)]
@@ -246,7 +246,7 @@ def decide(
     seconds = sum(one.seconds for one in pilots) / sum(one.n_gradients for one in pilots)
     recipe = runner.sampling.recipe
     if problem.is_near:
-        recipe = replace(recipe, n_final_moves=min(_FEW_FINAL_MOVES, recipe.n_final_moves))
+        recipe = replace(recipe, n_final_moves=min(_SIZES.final_moves, recipe.n_final_moves))
     learnt = {"pilot": pilot, "tail": tail, "seconds_per_gradient": seconds}
     return Plan.of(problem, runner.compiler, recipe, lengths, mass, **learnt)
 
@@ -257,13 +257,13 @@ def _shortest(problem: Problem, tail: Tail, mass: PriorMass | None, target_se: f
         if tail.mass == 0.0:
             return 1
         if problem.chart is not None and problem.chart.fields:
-            return _SHORTEST_OF_FIELDS  # of one hill: weights tell of the tail, and its mass is in the error
+            return _SIZES.shortest_of_fields  # of one hill: weights tell of the tail, and its mass is in the error
     is_light = problem.fitted is not None and problem.fitted.has_light_tails
     has_prior = not (improper_priors(problem.model) or (mass and mass.undrawn))
     # Necks that the bulk's autocorrelation time does not show are of continuous variables.  Discrete ones may have
     # phases between which nothing moves at beta = 1: no run is as long as that time, and weights count the phases.
     needed = tail.temperatures_for(target_se) if tail.mass or problem.layout.n_continuous else tail.late.length
-    return max(SHORTEST if has_prior or is_light else _SHORTEST_HEAVY, needed)
+    return max(SHORTEST if has_prior or is_light else _SIZES.shortest_heavy, needed)
 
 
 def _look(
@@ -281,5 +281,5 @@ def _look(
 
 def _lengths(se: np.ndarray, n_steps: int, target_se: float, longest: int) -> np.ndarray:
     """Return the temperatures (R,) that each row needs for the target error: its present number times 2^k."""
-    factor = np.clip((se / (_ROOM * target_se)) ** 2, 1.0, longest / n_steps)
+    factor = np.clip((se / (_SIZES.room * target_se)) ** 2, 1.0, longest / n_steps)
     return np.minimum(n_steps * 2 ** np.ceil(np.log2(factor)), longest).astype(int)

@@ -50,8 +50,6 @@ from pymc_hais.tuning import fit_reference
 
 #: Calls of the prior's sampler, of 500 draws each where it draws in batches, that tell how many are needed.
 _LOOK = 50
-#: Calls at most: a million draws, which reach the usual target for a share of 1/900.
-_MOST_CALLS = 2000
 
 
 def measure_mass(search: Search) -> Search:
@@ -131,7 +129,7 @@ def count_kept(prior: Model, runner: Runner) -> LogZEstimate | None:
         share = (sampler.count_kept(_LOOK, look) + 0.5) / (_LOOK * sampler.batch_size + 1.0)
         n_needed = (1.0 / share - 1.0) / target_of_divisor(runner) ** 2
         n_calls = max(_LOOK, math.ceil(n_needed / sampler.batch_size))
-        if n_calls > _MOST_CALLS:
+        if n_calls > 2000:  # a million draws, which reach the usual target for a share of 1/900
             return None
         n, kept = n_calls * sampler.batch_size, sampler.count_kept(n_calls, final)
     except (NotImplementedError, ValueError):

@@ -84,9 +84,9 @@ class Search:
     target: tuple[Any, Runner] | None = None
     points: np.ndarray | None = None  # flat vectors (n, D) that lead to modes
     known: Plan | None = None  # the plan of a finished run, to be followed
-    #: Variables because of which particles start from another reference than the prior.
+    #: Variables whose prior draws cannot be used as they are, so that particles start from another reference.
     replaced: tuple[str, ...] = ()
-    undrawn: tuple[str, ...] = ()  # those of them whose draws do not follow their density
+    undrawn: tuple[str, ...] = ()  # the same, if their draws do not follow their density
     mass: PriorMass | None = None  # of the prior, once it is measured
     found: Trial | None = None  # the best start so far
 

@@ -19,13 +19,6 @@ from pymc_hais.tuning.metric import needs_dense
 
 #: Share of the draws that still come from the reference before the fit, in case the fit misses a region.
 DEFENCE = 0.1
-#: Degrees of freedom that are tried.
-_DEGREES = (2.0, 3.0, 5.0, 10.0, 30.0, np.inf)
-_SWEEPS = 20
-_STEPS = 30
-_HALVINGS = 8
-#: The most and the least precise site, in units of the particles' variance: beyond either nothing changes.
-_MOST, _LEAST = 1e4, 1e-6
 
 
 @one_blas_thread
@@ -36,7 +29,7 @@ def fit_reference(positions: np.ndarray) -> Gaussian | StudentT:
     freedom by likelihood.  Nothing is shrunk towards the axes: the fit is as good along a narrow ridge as across it.
     """
     is_dense = needs_dense(positions)
-    fits = [_fit(positions, df, is_dense) for df in _DEGREES]
+    fits = [_fit(positions, df, is_dense) for df in (2.0, 3.0, 5.0, 10.0, 30.0, np.inf)]
     best = fits[int(np.argmax([np.mean(log_densities(fit, positions)) for fit in fits]))]
     # As the predictive distribution is wider, in variance.
     n, n_dims = positions.shape
@@ -49,7 +42,7 @@ def _fit(positions: np.ndarray, df: float, is_dense: bool) -> Gaussian | Student
     spread = np.maximum(np.median(np.abs(positions - loc), axis=0), np.finfo(float).tiny)
     scale: Metric = np.diag(spread) if is_dense else spread
     weights = np.ones(n)
-    for _ in range(_SWEEPS if np.isfinite(df) else 1):
+    for _ in range(20 if np.isfinite(df) else 1):
         if np.isfinite(df):
             weights = (df + n_dims) / (df + _squared_distance(positions, loc, scale))
         loc = weights @ positions / weights.sum()
@@ -130,7 +123,7 @@ def _maximise(y: np.ndarray, offset_precision: np.ndarray, offset_shift: np.ndar
         return np.mean(0.5 * np.log(total) - 0.5 * total * (y - pull / total) ** 2, axis=0)
 
     value = score(precision, shift)
-    for _ in range(_STEPS):
+    for _ in range(30):
         total = offset_precision + precision
         mean, variance = (offset_shift + shift) / total, 1.0 / total
         first = np.mean(0.5 * (mean**2 + variance) - 0.5 * y**2, axis=0)
@@ -141,8 +134,9 @@ def _maximise(y: np.ndarray, offset_precision: np.ndarray, offset_shift: np.ndar
         determinant = np.maximum(a * c - b * b, 1e-300)
         step = (c * first - b * second) / determinant, (a * second - b * first) / determinant
         length = np.ones_like(value)
-        for _ in range(_HALVINGS):
-            tried = np.clip(precision + length * step[0], _LEAST, _MOST), shift + length * step[1]
+        for _ in range(8):
+            # In units of the particles' variance: beyond either bound nothing changes.
+            tried = np.clip(precision + length * step[0], 1e-6, 1e4), shift + length * step[1]
             better = score(*tried)
             worse = ~(better >= value)
             if not worse.any():

@@ -6,16 +6,6 @@ from scipy.linalg import block_diag
 from pymc_hais.core.records import Metric
 from pymc_hais.kernels.leapfrog import CHEAP_DENSE
 
-#: Dense metrics cost D^2 a step and need several particles per dimension.  Beyond :data:`CHEAP_DENSE` dimensions
-#: correlations must show first.
-_MAX_DENSE = 250
-_PARTICLES_PER_DIMENSION = 4
-#: How many numbers are sorted to tell where the tails begin, if that leaves this many particles: rough bounds do.
-_SORTED = 1_000_000
-_SORTED_PARTICLES = 200
-#: Weight of the newest particles in a metric that is averaged over stages.
-_NEWEST = 0.3
-
 
 def estimate_metric(positions: np.ndarray) -> Metric:
     """Estimate the covariance factor of equally weighted particles (P, D).
@@ -54,7 +44,8 @@ def needs_dense(positions: np.ndarray) -> bool:
 
 def particles_for_dense(n_dims: int) -> int:
     """Return how many particles a dense metric needs; 0 if these dimensions never have one."""
-    return _PARTICLES_PER_DIMENSION * n_dims if 1 < n_dims <= _MAX_DENSE else 0
+    # Dense metrics cost D^2 a step.  Beyond `CHEAP_DENSE` dimensions correlations must show first.
+    return 4 * n_dims if 1 < n_dims <= 250 else 0
 
 
 def _can_be_dense(n: int, n_dims: int) -> bool:
@@ -73,7 +64,7 @@ def _deciles(positions: np.ndarray) -> np.ndarray:
     Of large arrays evenly picked rows are taken: resampled copies lie side by side, so these stand for all.
     """
     n, n_dims = positions.shape
-    stride = max(1, min(n // _SORTED_PARTICLES, n * n_dims // _SORTED))
+    stride = max(1, min(n // 200, n * n_dims // 1_000_000))  # rough bounds do: a million numbers, of 200 particles
     some = np.sort(positions[::stride], axis=0)
     return some[[len(some) // 10, len(some) // 2, len(some) - 1 - len(some) // 10]]
 
@@ -104,7 +95,8 @@ class MovingMetric:
         if positions.shape[1] <= positions.shape[0]:
             return newest
         earlier = newest if self._earlier is None else self._earlier
-        self._earlier = earlier ** (1.0 - _NEWEST) * newest**_NEWEST
+        share = 0.3  # of the newest particles
+        self._earlier = earlier ** (1.0 - share) * newest**share
         return earlier
 
 

@@ -16,29 +16,31 @@ from pymc_hais.estimators import NONE_LATE, Late, measure_late
 from pymc_hais.tuning.metric import MovingMetric
 from pymc_hais.tuning.pace import Pace
 
-#: Conditional ESS of a stage in up to ``_MANY`` dimensions, and the least that is taken with more of them.
-_CONDITIONAL_ESS = 0.8
-_LEAST_CONDITIONAL_ESS = 0.3
-_MANY = 100
-#: With less than this share of the time that the rest would take, stages are as wide as they may be.
-_HURRY = 0.5
-#: Percent of the particles that count as the slowest, and the share of the target acceptance that these should have.
-_SLOWEST = 5
-_SLOWEST_TARGET = 0.68
-#: Moves of a stage, at least and at most, and as a share of the log ratio's autocorrelation time: with too few moves
-#: step sizes and metrics are those of an earlier beta, and the barrier is too small.
-_MOVES = (5, 50)
-_MOVES_PER_TIME = 0.25
-#: After this many moves in all a stage gets the fewest, and always with more dimensions than particles: the pilot is
-#: to cost less than the rounds, and a log ratio of many terms lags long before any of its coordinates does.
-_PATIENCE = 2000
-_MAX_STAGES = 1000
-#: Steps of a long run: up to so many, an autocorrelation time is one that a run can wait for.
-_LONG = 500
 #: Particles of a pilot by default; a dense metric takes a multiple.
 PILOT_PARTICLES = 500
-#: Moves at beta = 1, at least and at most, that decorrelate resampled copies.
-_DECORRELATING_MOVES = (10, 50)
+
+
+class _Stages(NamedTuple):
+    """How wide and how long the stages of a pilot are."""
+
+    conditional_ess: float = 0.8  # of a stage in few dimensions
+    least_conditional_ess: float = 0.3  # in however many dimensions
+    many_dims: int = 100  # from here on stages are wider
+    hurry: float = 0.5  # share of the time for the rest, below which stages are as wide as they may be
+    slowest_percent: int = 5  # particles that count as the slowest
+    slowest_target: float = 0.68  # share of the target acceptance that the slowest should have
+    #: At least and at most: with too few, step sizes and metrics are of an earlier beta, and the barrier is too small.
+    moves: tuple[int, int] = (5, 50)
+    moves_per_time: float = 0.25  # moves as a share of the log ratio's autocorrelation time
+    #: Moves after which a stage has the fewest, as with more dimensions than particles: the pilot is to cost less than
+    #: the rounds, and a log ratio of many terms lags long before any of its coordinates does.
+    patience: int = 2000
+    most: int = 1000  # stages, after which the pilot is endless
+    long_run: int = 500  # steps: a run can wait for autocorrelation times up to this one
+    decorrelating_moves: tuple[int, int] = (10, 50)  # at beta = 1, at least and at most, of resampled copies
+
+
+_STAGES = _Stages()
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Pilot:
         A log ratio that is remembered for longer than the run, as of phases between which nothing moves, adds a fixed
         variance to the log weights, the discrepancy, which more steps would not make smaller.
         """
-        return np.minimum(self.autocorrelation_times, max(n_steps, _LONG))
+        return np.minimum(self.autocorrelation_times, max(n_steps, _STAGES.long_run))
 
 
 class EndlessPilotError(RuntimeError):
@@ -89,7 +91,7 @@ class EndlessPilotError(RuntimeError):
     def __str__(self) -> str:
         """Return a message with what the pilot itself knows."""
         reached = f"beta = {self.beta:.2e}" if self.beta < 0.9 else f"beta = 1 - {1.0 - self.beta:.1e}"
-        return f"The pilot made {_MAX_STAGES:,} stages and only reached {reached}"
+        return f"The pilot made {_STAGES.most:,} stages and only reached {reached}"
 
 
 class _Stage(NamedTuple):
@@ -119,13 +121,14 @@ def run_pilot(
     _, n_particles, n_dims = population.state.position.shape
     first = particles.positions
     is_many = population.state.momentum.shape[-1] > n_particles
-    share, patience = _conditional_ess(n_dims), 0 if is_many else _PATIENCE
+    share, patience = _conditional_ess(n_dims), 0 if is_many else _STAGES.patience
     beta, log_z, log_ratio = 0.0, 0.0, np.where(population.alive[0], particles.log_ratio, -np.inf)
     stages: list[_Stage] = []
     late = NONE_LATE
     pace, time_share = Pace(seconds, engine.clock), 1.0
     while beta < 1.0 and (time_share > 0.0 or not stages):
-        new_beta = next_beta(log_ratio, beta, share if time_share > _HURRY else min(share, _LEAST_CONDITIONAL_ESS))
+        is_hurried = time_share <= _STAGES.hurry
+        new_beta = next_beta(log_ratio, beta, min(share, _STAGES.least_conditional_ess) if is_hurried else share)
         increments = (new_beta - beta) * log_ratio
         moved = float(discrepancy(np.zeros(increments.size), increments))
         log_z += float(log_mean_exp(increments))
@@ -144,7 +147,7 @@ def run_pilot(
         fraction = 1.0 if beta >= 1.0 else float(1.0 - np.log(beta) / np.log(stages[0].beta))
         report(fraction, beta, log_z)
         time_share = pace.share(fraction)
-        if len(stages) > _MAX_STAGES:
+        if len(stages) > _STAGES.most:
             raise EndlessPilotError(beta, _distances(first, particles.positions))
     is_complete = beta == 1.0
     if not is_complete:
@@ -152,21 +155,11 @@ def run_pilot(
         log_z += float(log_mean_exp(increments))
         moved = float(discrepancy(np.zeros(increments.size), increments))
         stages.append(stages[-1]._replace(beta=1.0, discrepancy=moved))
-    betas, discrepancies, times, sizes, metrics = zip(*stages, strict=True)
-    return Pilot(
-        np.array(betas),
-        np.array(discrepancies),
-        np.array(times),
-        np.array(sizes),
-        metrics,
-        log_z,
-        particles.n_gradients,
-        particles.positions,
-        pace.elapsed,
-        is_complete,
-        late,
-        particles.n_families,
-    )
+    *columns, metrics = zip(*stages, strict=True)
+    betas, discrepancies, times, sizes = map(np.array, columns)
+    learnt = betas, discrepancies, times, sizes, metrics, log_z
+    paid, seconds = particles.n_gradients, pace.elapsed
+    return Pilot(*learnt, paid, particles.positions, seconds, is_complete, late, particles.n_families)
 
 
 class _Moving:
@@ -225,7 +218,7 @@ class _Moving:
 
     def decorrelate(self, autocorrelation_time: float, pace: Pace) -> None:
         """Move at beta = 1 until resampled copies have decorrelated, if there is time."""
-        n_moves = int(np.clip(np.ceil(2 * autocorrelation_time), *_DECORRELATING_MOVES))
+        n_moves = int(np.clip(np.ceil(2 * autocorrelation_time), *_STAGES.decorrelating_moves))
         for _ in range(pace.affordable(n_moves, self.n_moves)):
             self._move(1.0, 1.0)
 
@@ -247,7 +240,7 @@ def _distances(first: np.ndarray, last: np.ndarray) -> np.ndarray:
 
 def _moves(autocorrelation_time: float) -> int:
     """Return how many moves a stage needs, from the autocorrelation time of the stage before."""
-    return int(np.clip(np.ceil(_MOVES_PER_TIME * autocorrelation_time), *_MOVES))
+    return int(np.clip(np.ceil(_STAGES.moves_per_time * autocorrelation_time), *_STAGES.moves))
 
 
 def _step_size_drift(acceptance: np.ndarray, recent: np.ndarray, target: float) -> float:
@@ -256,8 +249,8 @@ def _step_size_drift(acceptance: np.ndarray, recent: np.ndarray, target: float) 
     With the mean alone, particles in a narrow region would get stuck there and others would never enter it.  So the
     lowest acceptance rates count too.
     """
-    slowest = float(np.sort(recent)[recent.size * _SLOWEST // 100])
-    return min(float(acceptance.mean()) - target, slowest - _SLOWEST_TARGET * target)
+    slowest = float(np.sort(recent)[recent.size * _STAGES.slowest_percent // 100])
+    return min(float(acceptance.mean()) - target, slowest - _STAGES.slowest_target * target)
 
 
 def _conditional_ess(n_dims: int) -> float:
@@ -266,7 +259,8 @@ def _conditional_ess(n_dims: int) -> float:
     The number of stages grows as the square root of the dimensions, and each coordinate moves less between two stages.
     So with more dimensions wider stages teach as much.
     """
-    return max(_CONDITIONAL_ESS ** max(1.0, np.sqrt(n_dims / _MANY)), _LEAST_CONDITIONAL_ESS)
+    exponent = max(1.0, np.sqrt(n_dims / _STAGES.many_dims))
+    return max(_STAGES.conditional_ess**exponent, _STAGES.least_conditional_ess)
 
 
 def next_beta(log_ratio: np.ndarray, beta: float, share: float) -> float:

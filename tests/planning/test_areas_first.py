@@ -36,7 +36,7 @@ def car(seed, n_rows=6, n_columns=5):
         alpha, tau, mean = pm.Beta("alpha", 4.0, 1.5), pm.Gamma("tau", 2.0, 1.0), pm.Normal("mean", 0.0, 2.0)
         areas = pm.CAR("areas", mu=np.zeros(n), W=weights, alpha=alpha, tau=tau)
         pm.Normal("y", mean + areas, 0.5, observed=y)
-    alphas, taus = (np.arange(60) + 0.5) / 60.0, np.exp(np.linspace(-4.0, 4.0, 81))
+    alphas, taus = (np.arange(60) + 0.5) / 60.0, np.exp(np.linspace(-4.0, 4.0, 27))
     logs = [
         multivariate_normal(np.zeros(n), np.linalg.inv(t * (degrees - a * weights)) + 0.25 * np.eye(n) + 4.0).logpdf(y)
         + beta.logpdf(a, 4.0, 1.5)
@@ -45,7 +45,7 @@ def car(seed, n_rows=6, n_columns=5):
         for a in alphas
         for t in taus
     ]
-    return model, logsumexp(logs) + np.log(0.1 / 60.0)
+    return model, logsumexp(logs) + np.log(8.0 / 26.0 / 60.0)
 
 
 def icar(seed, n_rows=6, n_columns=5):

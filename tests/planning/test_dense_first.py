@@ -27,8 +27,8 @@ def smooth(seed, n_rows=60, n_basis=20):
         z = pm.Normal("z", shape=n_basis)
         mean = pm.math.dot(basis, z * scale * pm.math.exp(-0.25 * (length * rates) ** 2))
         pm.Normal("y", mean, pm.HalfNormal("noise", 1.0), observed=y)
-    lengths = np.linspace(-4.0, 2.0, 121)
-    scales, noises = np.linspace(-5.0, 2.5, 151), np.linspace(-3.0, 1.0, 121)
+    lengths = np.linspace(-4.0, 2.0, 61)
+    scales, noises = np.linspace(-5.0, 2.5, 76), np.linspace(-3.0, 1.0, 61)
     scale, noise = np.exp(scales)[:, None, None], np.exp(noises)[:, None]
     prior = halfnorm.logpdf(scale[..., 0]) + halfnorm.logpdf(noise[:, 0]) + scales[:, None] + noises
     logs = []

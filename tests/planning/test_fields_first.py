@@ -15,7 +15,7 @@ from pymc_hais import log_marginal_likelihood, sample_hais
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.estimators.shortfall import Late, Tail
 from pymc_hais.latent import fields
-from pymc_hais.planning.learning import _SHORTEST_OF_FIELDS, _shortest
+from pymc_hais.planning.learning import _SIZES, _shortest
 from tests.front_door import assert_right, estimate
 from tests.toys import HAS_JAX
 
@@ -139,7 +139,7 @@ def test_a_tail_of_one_hill_asks_for_few_temperatures():
     fitted = SimpleNamespace(has_light_tails=True)
     near = {"is_near": True, "model": pm.Model(), "fitted": fitted}
     beside_fields = SimpleNamespace(**near, chart=SimpleNamespace(fields=[1]))
-    assert _shortest(beside_fields, tail, None, None) == _SHORTEST_OF_FIELDS < SHORTEST
+    assert _shortest(beside_fields, tail, None, None) == _SIZES.shortest_of_fields < SHORTEST
     assert _shortest(SimpleNamespace(**near, chart=None), tail, None, None) == 170
     late = replace(tail, late=Late(0.1, 300))
     assert _shortest(beside_fields, late, None, None) == 300

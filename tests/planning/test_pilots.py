@@ -13,7 +13,7 @@ from pymc_hais.density.rows import check_rows
 from pymc_hais.planning.learning import decide, log_ratios
 from pymc_hais.problem.building import build_problem
 from pymc_hais.references import Fitted, Gaussian
-from pymc_hais.tuning import EndlessPilotError
+from pymc_hais.tuning import EndlessPilotError, pilot
 from tests.runs import build_pilot, call_of
 
 
@@ -113,7 +113,7 @@ def endless():
     ],
 )
 def test_a_pilot_without_an_end_says_how_far_it_came_and_never_asks_for_a_tighter_prior(build, message, monkeypatch):
-    monkeypatch.setattr("pymc_hais.tuning.pilot._MAX_STAGES", 80)
+    monkeypatch.setattr(pilot, "_STAGES", pilot._STAGES._replace(most=80))
     reference = Gaussian(0.0, 1e-9) if build is narrow else "auto"
     with pytest.raises(RuntimeError, match=message) as caught:
         pm.sample_hais(model=build(), reference=reference, progressbar=False, random_seed=1)

@@ -14,7 +14,7 @@ from tests.toys import HAS_JAX, build_engine
 from tests.truth import LogGamma, step_discrepancy
 
 TOY = LogGamma(np.array([0.8, 1.4]), np.array([0.1, 0.2]), np.array([5.0, 30.0]), np.array([10.0, 6.0]), -4.0)
-FEWEST_MOVES, SHARE = pilot_module._MOVES[0], pilot_module._CONDITIONAL_ESS
+FEWEST_MOVES, SHARE = pilot_module._STAGES.moves[0], pilot_module._STAGES.conditional_ess
 ACCEPTANCE, SLOWEST = 0.88, 0.6
 N_PARTICLES = 4000 if HAS_JAX else 400
 
@@ -135,11 +135,15 @@ def test_gradients_are_counted_as_the_kernel_makes_them():
     assert many.n_gradients == 200 * (1 + 3 * n_moves(many))
 
 
+def patch_stages(monkeypatch, **limits):
+    monkeypatch.setattr(pilot_module, "_STAGES", pilot_module._STAGES._replace(**limits))
+
+
 @pytest.mark.slow
 def test_a_pilot_that_takes_long_gets_the_fewest_moves_a_stage(monkeypatch):
-    monkeypatch.setattr(pilot_module, "_MOVES_PER_TIME", 1e9)
+    patch_stages(monkeypatch, moves_per_time=1e9)
     patient = pilot_with(Hamiltonian(step_size=0.25))
-    monkeypatch.setattr(pilot_module, "_PATIENCE", 6)
+    patch_stages(monkeypatch, patience=6)
     hasty = pilot_with(Hamiltonian(step_size=0.25))
     # The first stage has no time to go by; the second is patient; the third is not any more.
     assert len(hasty.betas) > 2
@@ -150,7 +154,7 @@ def test_a_pilot_that_takes_long_gets_the_fewest_moves_a_stage(monkeypatch):
 
 @pytest.mark.slow
 def test_a_pilot_with_more_dimensions_than_particles_gets_the_fewest_moves_a_stage(monkeypatch):
-    monkeypatch.setattr(pilot_module, "_MOVES_PER_TIME", 1e9)
+    patch_stages(monkeypatch, moves_per_time=1e9)
     for n_particles, each in [(29, 5), (30, 50)]:
         pilot = pilot_of_diagonal_normal(30, 10.0, n_particles)
         assert len(pilot.betas) > 2

@@ -10,7 +10,7 @@ from scipy import stats
 from pymc_hais.core.weights import discrepancy
 from pymc_hais.tuning import pilot as pilot_module
 
-SHARE, ACCEPTANCE = pilot_module._CONDITIONAL_ESS, 0.88
+SHARE, ACCEPTANCE = pilot_module._STAGES.conditional_ess, 0.88
 
 
 @pytest.mark.parametrize(("time", "moves"), [(0.0, 5), (20.0, 5), (21.0, 6), (100.0, 25), (1e9, 50)])

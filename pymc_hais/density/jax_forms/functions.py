@@ -6,28 +6,37 @@ lowered once for each shape, however many terms of a density use them.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-#: From here on the asymptotic series below are exact to rounding.
-_ASYMPTOTIC = 10
-#: B_2k / (2k (2k - 1)) of Stirling's series for log Gamma, and B_2k / 2k of the series for its derivative.
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-_STIRLING = tuple(b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI, 1))
-_DIGAMMA = tuple(b / (2 * k) for k, b in enumerate(_BERNOULLI, 1))
-#: Taylor coefficients of sin(pi r) / r and cos(pi r) in r^2, exact to rounding for |r| <= 1/2.
-_SINE = tuple((-1) ** k * math.pi ** (2 * k + 1) / math.factorial(2 * k + 1) for k in range(12))
-_COSINE = tuple((-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k) for k in range(13))
-#: Coefficients of 2 artanh(r) / r in r^2, exact to rounding for |r| <= 3 - sqrt(8).
-_ARTANH = tuple(2.0 / (2 * k + 1) for k in range(11))
-#: The largest triangle that LAPACK inverts.
-_BLOCK = 16
-#: The bits of sqrt(1/2).
-_ROOT_HALF = 0x3FE6A09E667F3BCD
+
+class _Series(NamedTuple):
+    """Coefficients of series, exact to rounding."""
+
+    stirling: tuple[float, ...]  # of log Gamma: B_2k / (2k (2k - 1))
+    digamma: tuple[float, ...]  # of its derivative: B_2k / 2k
+    sine: tuple[float, ...]  # Taylor series of sin(pi r) / r in r^2, for |r| <= 1/2
+    cosine: tuple[float, ...]  # the same of cos(pi r)
+    artanh: tuple[float, ...]  # of 2 artanh(r) / r in r^2, for |r| <= 3 - sqrt(8)
+    first: int = 10  # the number from which on the asymptotic series of Stirling and digamma are exact
+
+
+def _build_series() -> _Series:
+    bernoulli = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+    return _Series(
+        tuple(b / (2 * k * (2 * k - 1)) for k, b in enumerate(bernoulli, 1)),
+        tuple(b / (2 * k) for k, b in enumerate(bernoulli, 1)),
+        tuple((-1) ** k * math.pi ** (2 * k + 1) / math.factorial(2 * k + 1) for k in range(12)),
+        tuple((-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k) for k in range(13)),
+        tuple(2.0 / (2 * k + 1) for k in range(11)),
+    )
+
+
+_SERIES = _build_series()
 
 
 @jax.jit
@@ -51,14 +60,14 @@ def log1p(x: Array) -> Array:
 def _split(x: Array) -> tuple[Array, Array]:
     """Return e and f with x = 2^e f and f between the square roots of 1/2 and 2."""
     bits = lax.bitcast_convert_type(x, jnp.int64)
-    exponent = (bits - _ROOT_HALF) >> 52
+    exponent = (bits - 0x3FE6A09E667F3BCD) >> 52  # the bits of sqrt(1/2)
     return exponent.astype(x.dtype), lax.bitcast_convert_type(bits - (exponent << 52), x.dtype)
 
 
 def _log_near_one(x: Array) -> Array:
     """Evaluate log(1 + x) = 2 artanh(x / (2 + x)) for x between -0.3 and 0.42."""
     ratio = x / (2.0 + x)
-    return ratio * _polynomial(_ARTANH, ratio * ratio)
+    return ratio * _polynomial(_SERIES.artanh, ratio * ratio)
 
 
 def _at_the_ends(x: Array, value: Array) -> Array:
@@ -78,7 +87,7 @@ def _log1p_of_share(x: Array) -> Array:
     root = math.sqrt(2.0)
     is_large = x > root - 1.0
     ratio = jnp.where(is_large, x - (root - 1.0), x) / jnp.where(is_large, x + (root + 1.0), x + 2.0)
-    return ratio * _polynomial(_ARTANH, ratio * ratio) + jnp.where(is_large, 0.5 * math.log(2.0), 0.0)
+    return ratio * _polynomial(_SERIES.artanh, ratio * ratio) + jnp.where(is_large, 0.5 * math.log(2.0), 0.0)
 
 
 @jax.jit
@@ -140,9 +149,9 @@ def gammaln(x: Array) -> Array:
     """
     is_negative, far, product, _ = _shift(x)
     series = (far - 0.5) * (log(far) - 1.0) + (0.5 * math.log(2.0 * math.pi) - 0.5)
-    series = series + _polynomial(_STIRLING, 1.0 / (far * far)) / far
+    series = series + _polynomial(_SERIES.stirling, 1.0 / (far * far)) / far
     rest = x - jnp.round(x)
-    sine = jnp.abs(rest) * _polynomial(_SINE, rest * rest)
+    sine = jnp.abs(rest) * _polynomial(_SERIES.sine, rest * rest)
     value = series - log(jnp.where(is_negative, product * math.pi / sine, product))
     return jnp.where(is_negative, -value, value)
 
@@ -153,9 +162,9 @@ def digamma(x: Array) -> Array:
     is_negative, far, _, slope = _shift(x)
     inverse = 1.0 / far
     square = inverse * inverse
-    value = log(far) - 0.5 * inverse - square * _polynomial(_DIGAMMA, square) - slope
+    value = log(far) - 0.5 * inverse - square * _polynomial(_SERIES.digamma, square) - slope
     rest = x - jnp.round(x)
-    cotangent = _polynomial(_COSINE, rest * rest) / (rest * _polynomial(_SINE, rest * rest))
+    cotangent = _polynomial(_SERIES.cosine, rest * rest) / (rest * _polynomial(_SERIES.sine, rest * rest))
     return jnp.where(is_negative, value - math.pi * cotangent, value)
 
 
@@ -167,10 +176,10 @@ def _shift(x: Array) -> tuple[Array, Array, Array, Array]:
     is_negative = x < 0.0
     near = jnp.where(is_negative, 1.0 - x, x)
     product, derivative = near, jnp.ones_like(near)
-    for k in range(1, _ASYMPTOTIC):
+    for k in range(1, _SERIES.first):
         product, derivative = product * (near + k), derivative * (near + k) + product
-    is_near = near < _ASYMPTOTIC
-    far = jnp.where(is_near, near + _ASYMPTOTIC, near)
+    is_near = near < _SERIES.first
+    far = jnp.where(is_near, near + _SERIES.first, near)
     return is_negative, far, jnp.where(is_near, product, 1.0), jnp.where(is_near, derivative / product, 0.0)
 
 
@@ -187,7 +196,7 @@ def inverse_of_triangle(factor: Array) -> Array:
     Solving with all of an identity takes several times as long, and BLAS's threads may wait for each other's.
     """
     n = factor.shape[0]
-    n_levels = max(0, math.ceil(math.log2(n / _BLOCK)))
+    n_levels = max(0, math.ceil(math.log2(n / 16)))  # LAPACK inverts triangles of up to 16 rows
     size = -(-n // 2**n_levels)
     padding = size * 2**n_levels - n
     whole = jnp.pad(factor, ((0, padding), (0, padding))) + np.diag(np.arange(n + padding) >= n).astype(factor.dtype)
