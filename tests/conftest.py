@@ -4,6 +4,7 @@ import atexit
 import gc
 import importlib.util
 import os
+import sys
 import tempfile
 from collections import Counter
 
@@ -15,6 +16,10 @@ from tests.level import N_ASSERTIONS, spent
 _spent = [0]
 #: Files of tests that are named with their seconds at the end.
 _SLOWEST_FILES = 15
+
+# Each module is compiled once, not in each process: two thirds of the time that an import takes.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Tests build the same small programs again and again: JAX compiles each of them once a session, of all its processes.
 if "PYTEST_XDIST_WORKER" not in os.environ:

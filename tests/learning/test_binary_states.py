@@ -1,5 +1,7 @@
 """E-steps over binary states against sums over all states in NumPy, and closed M-steps."""
 
+import functools
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -13,6 +15,7 @@ from pymc_hais.density.proofs.quadratic import is_quadratic
 from pymc_hais.learning.binary.density import build_binary
 from pymc_hais.learning.binary.statistics import total
 from pymc_hais.learning.family import build_family
+from pymc_hais.learning.likelihood import expectation_maximization
 from pymc_hais.learning.likelihood.expectation_maximization import N_GROUPS, begin
 from pymc_hais.learning.protocol import Batch
 from tests.learning.densities import states
@@ -110,6 +113,16 @@ MODELS = {
 BY_MODEL = pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)
 
 
+#: Compiles the density of each model once.
+build_once = functools.cache(build_binary)
+
+
+@pytest.fixture(autouse=True)
+def shared(monkeypatch):
+    monkeypatch.setattr(expectation_maximization, "build_binary", build_once)
+
+
+@functools.cache
 def prepared(build):
     model, rows, table = build()
     family, rows = build_family(model, {"y": rows}, ["W"])
@@ -140,7 +153,7 @@ def moments(weights):
 @BY_MODEL
 def test_the_quadratic_form_is_proven_where_there_is_one(build):
     family, rows, parameters, table = prepared(build)
-    density = build_binary(family)
+    density = build_once(family)
     assert (density.form is not None) == MODELS[build]
     np.testing.assert_allclose(density.at(parameters).local(rows, None).table(), table, rtol=1e-10)
 
@@ -266,7 +279,7 @@ def test_many_states_are_thinned_without_bias():
         drawn_states, weights = state.infer(batch, rng)
         assert drawn_states.shape == (len(rows), 64, 8)
         means.append(np.einsum("mt,mth->mh", weights, drawn_states))
-    table = build_binary(family).at(parameters).local(rows, None).table()
+    table = build_once(family).at(parameters).local(rows, None).table()
     z = (np.mean(means, axis=0) - posterior(table) @ states(8)) / (np.std(means, axis=0) / np.sqrt(200))
     assert np.abs(z).max() < 5.0
 
