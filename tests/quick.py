@@ -1,5 +1,7 @@
 """Small PyMC models, most of them with a known log Z, options that sample them in a moment, and Ctrl-C."""
 
+import functools
+
 import numpy as np
 import pymc as pm
 from scipy.stats import multivariate_normal
@@ -37,6 +39,12 @@ def hierarchy():
         x = pm.Normal("x", mu, 2.0, shape=3)
         pm.Normal("y", x, 1.0, observed=y)
     return model, float(multivariate_normal(np.ones(3), np.ones((3, 3)) + 5.0 * np.eye(3)).logpdf(y))
+
+
+@functools.cache
+def shared(build):
+    """Return the model that a function builds, the same one each time: a second call compiles nothing."""
+    return build()
 
 
 TRUTH = log_evidence_normal([1.2, 0.3, 2.5], 0.0, 3.0, 1.0)

@@ -9,7 +9,7 @@ import xarray as xr
 
 import pymc_hais
 from pymc_hais.density import build_layout, build_outputs, build_unconstrain
-from tests.quick import QUICK, TRUTH, hierarchy, one_mean, schools
+from tests.quick import QUICK, TRUTH, hierarchy, one_mean, schools, shared
 
 MEAN, SD = 3.0 * 9.0 / 28.0 * np.mean([1.2, 0.3, 2.5]), np.sqrt(9.0 / 28.0)
 
@@ -31,7 +31,7 @@ def exact_draws(n_draws=500):
 
 
 def test_the_bridge_finds_the_truth():
-    estimate = pymc_hais.bridge(one_mean(), exact_draws(), random_seed=1)
+    estimate = pymc_hais.bridge(shared(one_mean), exact_draws(), random_seed=1)
     assert estimate.estimator == "bridge"
     assert abs(estimate.value - TRUTH) < 4.5 * estimate.se < 0.05
     assert not estimate.findings
@@ -54,7 +54,7 @@ def test_draws_of_a_run_of_ours_go_in():
 
 
 def test_a_run_from_given_draws_needs_no_pilot_from_the_prior():
-    idata = pm.sample_hais(**QUICK, reference=exact_draws(), random_seed=1, model=one_mean())
+    idata = pm.sample_hais(**QUICK, reference=exact_draws(), random_seed=1, model=shared(one_mean))
     estimate = pymc_hais.log_marginal_likelihood(idata)
     assert abs(estimate.value - TRUTH) < 4.5 * estimate.se
     assert idata["posterior"].attrs["reference"] == "the prior (10%) and a Gaussian fitted to the draws given (90%)"
@@ -100,7 +100,7 @@ def test_chains_in_different_modes_are_an_error():
     shift = xr.DataArray([0.0, 0.0, 9.0, 9.0], dims="chain")
     mu = exact_draws()["posterior"]["mu"] + shift
     apart = tree_of({"/posterior": xr.Dataset({"mu": mu})})
-    estimate = pymc_hais.bridge(one_mean(), apart, random_seed=1)
+    estimate = pymc_hais.bridge(shared(one_mean), apart, random_seed=1)
     assert any(finding.name == "poor_draws" and "R-hat" in finding.message for finding in estimate.findings)
     assert not estimate.is_trustworthy
 

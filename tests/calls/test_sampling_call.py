@@ -8,7 +8,7 @@ import pytest
 from xarray import DataTree
 
 import pymc_hais
-from tests.quick import QUICK, interrupt, one_mean, schools
+from tests.quick import QUICK, interrupt, one_mean, schools, shared
 
 
 @pytest.mark.slow
@@ -35,14 +35,14 @@ def test_seeds_of_single_chains_stand_for_themselves():
 @pytest.mark.slow
 def test_target_none_makes_one_round_and_the_budget_is_kept(caplog):
     with caplog.at_level(logging.INFO, logger="pymc"):
-        idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **QUICK)
+        idata = pymc_hais.sample_hais(model=shared(one_mean), random_seed=1, **QUICK)
     assert idata["posterior"].attrs["n_rounds"] == 1
     assert idata["posterior"].attrs["n_temperatures"] <= 64
     assert "log marginal likelihood" in caplog.text
 
     tight = {**QUICK, "target_se": 1e-5}
     with caplog.at_level(logging.WARNING, logger="pymc"):
-        idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **tight)
+        idata = pymc_hais.sample_hais(model=shared(one_mean), random_seed=1, **tight)
     assert idata["posterior"].attrs["stopped_by"] == "max_temperatures"
     findings = pymc_hais.log_marginal_likelihood(idata).findings
     assert "standard_error" in [finding.name for finding in findings]
@@ -60,7 +60,7 @@ def test_target_none_makes_one_round_and_the_budget_is_kept(caplog):
 def test_one_bar_of_80_columns_shows_phase_beta_and_log_z(capsys, monkeypatch, progressbar, words):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
-    idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **{**QUICK, "progressbar": progressbar})
+    idata = pymc_hais.sample_hais(model=shared(one_mean), random_seed=1, **{**QUICK, "progressbar": progressbar})
     captured = capsys.readouterr()
     shown = captured.out + captured.err
     assert "Error" not in shown
@@ -75,9 +75,9 @@ def test_one_bar_of_80_columns_shows_phase_beta_and_log_z(capsys, monkeypatch, p
 def test_an_interrupt_keeps_the_finished_rounds(monkeypatch):
     # Rounds of 16, 128 and 1,024 temperatures: the third is interrupted, or the budget ends before it.
     options = {**QUICK, "target_se": 1e-4, "n_temperatures": 16, "random_seed": 1}
-    whole = pymc_hais.sample_hais(model=one_mean(), **options | {"max_temperatures": 128})
+    whole = pymc_hais.sample_hais(model=shared(one_mean), **options | {"max_temperatures": 128})
     interrupt(monkeypatch, "Round 3")
-    kept = pymc_hais.sample_hais(model=one_mean(), **options | {"max_temperatures": 1024})
+    kept = pymc_hais.sample_hais(model=shared(one_mean), **options | {"max_temperatures": 1024})
     assert whole["posterior"].attrs["stopped_by"] == "max_temperatures"
     assert kept["posterior"].attrs["stopped_by"] == "interrupt"
     assert kept["posterior"].attrs["n_rounds"] == 2
@@ -115,7 +115,7 @@ def test_reading_an_estimate_from_something_else():
 @pytest.mark.slow
 def test_idata_kwargs_and_var_names():
     idata = pymc_hais.sample_hais(
-        model=schools(),
+        model=shared(schools),
         random_seed=1,
         idata_kwargs={"log_likelihood": True, "log_prior": True, "include_transformed": True},
         **QUICK,
@@ -126,5 +126,5 @@ def test_idata_kwargs_and_var_names():
 
 
 def test_var_names_choose_what_is_kept():
-    idata = pymc_hais.sample_hais(model=schools(), random_seed=1, var_names=["mu", "theta"], **QUICK)
+    idata = pymc_hais.sample_hais(model=shared(schools), random_seed=1, var_names=["mu", "theta"], **QUICK)
     assert set(idata["posterior"].data_vars) == {"mu", "theta"}

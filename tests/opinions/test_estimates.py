@@ -9,7 +9,7 @@ from pymc_hais.estimators import LogZEstimate
 from pymc_hais.opinions import opinions
 from pymc_hais.results.findings.others import check_opinions
 from tests.mutants import mutate
-from tests.quick import QUICK, TRUTH, hierarchy, one_mean
+from tests.quick import QUICK, TRUTH, hierarchy, one_mean, shared
 from tests.statistical import assert_caught, assert_mean
 
 METHODS = ["annealed", "bridge", "linked", "reverse", "forward and reverse"]
@@ -49,14 +49,14 @@ def test_the_table_survives_a_file(idata, tmp_path):
 
 
 def test_by_default_no_other_method_is_asked():
-    idata = pm.sample_hais(**QUICK, random_seed=2, model=one_mean())
+    idata = pm.sample_hais(**QUICK, random_seed=2, model=shared(one_mean))
     assert list(pymc_hais.estimates(idata).index) == METHODS[:1]
 
 
 @pytest.mark.slow
 def test_the_draws_and_log_z_do_not_depend_on_who_else_is_asked():
-    alone = pm.sample_hais(**QUICK, random_seed=2, model=one_mean())
-    asked = pm.sample_hais(**QUICK, random_seed=2, model=one_mean(), estimators=["linked", "bidirectional"])
+    alone = pm.sample_hais(**QUICK, random_seed=2, model=shared(one_mean))
+    asked = pm.sample_hais(**QUICK, random_seed=2, model=shared(one_mean), estimators=["linked", "bidirectional"])
     np.testing.assert_array_equal(alone["posterior"]["mu"], asked["posterior"]["mu"])
     values = [pymc_hais.log_marginal_likelihood(one).value for one in (alone, asked)]
     assert values[0] == values[1]
@@ -82,7 +82,7 @@ def per_chain(monkeypatch, linked=opinions.anneal_linked):
         estimators=["linked"],
         random_seed=3,
         progressbar=False,
-        model=one_mean(),
+        model=shared(one_mean),
     )
     return np.exp(np.array(found[0].per_chain) - TRUTH)
 

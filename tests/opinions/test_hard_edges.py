@@ -6,7 +6,7 @@ import pytest
 
 import pymc_hais
 from pymc_hais.opinions import opinions
-from tests.quick import QUICK, one_mean
+from tests.quick import QUICK, one_mean, shared
 
 OPTIONS = QUICK | {"draws": 500, "chains": 4, "random_seed": 3}
 
@@ -82,7 +82,7 @@ def test_a_method_that_fails_is_left_out_with_a_warning(monkeypatch, caplog):
         raise FloatingPointError("nothing to bridge")
 
     monkeypatch.setitem(opinions._METHODS, "bridge", fail)
-    idata = pm.sample_hais(**OPTIONS, estimators="bridge", model=one_mean())
+    idata = pm.sample_hais(**OPTIONS, estimators="bridge", model=shared(one_mean))
     assert "bridge" not in pymc_hais.estimates(idata).index
     assert "the estimate of log Z by bridge (FloatingPointError: nothing to bridge)" in caplog.text
 
@@ -110,7 +110,7 @@ def test_an_ordered_prior_has_no_bridge_beside_a_mean_over_its_draws(caplog):
 )
 def test_what_other_methods_cannot_take_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        pm.sample_hais(**(OPTIONS | {"estimators": "bridge"} | options), model=one_mean())
+        pm.sample_hais(**(OPTIONS | {"estimators": "bridge"} | options), model=shared(one_mean))
 
 
 def test_modes_beside_given_draws_are_refused():

@@ -20,7 +20,7 @@ from pymc_hais.run.modes import search as run_modes
 from pymc_hais.run.modes.climbing import Joint, climb
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
-from tests.quick import hierarchy, one_mean, schools
+from tests.quick import hierarchy, one_mean, schools, shared
 from tests.runs import call_of
 
 
@@ -183,14 +183,14 @@ def test_a_named_point_leads_to_a_spike_that_nothing_else_leads_to():
 @pytest.mark.slow
 def test_the_check_needs_the_runs_own_share(monkeypatch):
     """A mutant that counts every mass as missed raises an alarm on an honest run; the check does not."""
-    found, _ = estimate(one_mean(), draws=200)
+    found, _ = estimate(shared(one_mean), draws=200)
     assert not found.findings
 
     def without_share(log_z, masses, shares, errors):
         return compare_regions(log_z, masses, 0.0 * shares, errors)
 
     monkeypatch.setattr(measured, "compare_regions", without_share)
-    found, _ = estimate(one_mean(), draws=200)
+    found, _ = estimate(shared(one_mean), draws=200)
     assert errors(found) == ["missed_mass"]
 
 
@@ -290,9 +290,9 @@ def test_slips_are_answered_before_any_work(given, words):
 
 @pytest.mark.exhaustive
 def test_results_of_other_models_are_refused():
-    _, idata = estimate(schools(), draws=200, target_se=None)
+    _, idata = estimate(shared(schools), draws=200, target_se=None)
     with pytest.raises(ValueError, match="another model"):
-        pymc_hais.sample_hais(model=one_mean(), modes=idata, progressbar=False)
+        pymc_hais.sample_hais(model=shared(one_mean), modes=idata, progressbar=False)
 
 
 def test_modes_stand_beside_no_other_reference_model_or_path():
@@ -303,7 +303,7 @@ def test_modes_stand_beside_no_other_reference_model_or_path():
 def test_modes_need_gradients():
     with pytest.raises(ValueError, match="needs the gradients"):
         pymc_hais.sample_hais(
-            model=one_mean(), modes={"mu": 1.0}, kernel=pymc_hais.RandomWalk(), random_seed=1, progressbar=False
+            model=shared(one_mean), modes={"mu": 1.0}, kernel=pymc_hais.RandomWalk(), random_seed=1, progressbar=False
         )
 
 
