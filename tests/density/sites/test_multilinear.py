@@ -1,5 +1,7 @@
 """Graphs of binary sites as smooth functions: the same values, and slopes that are exact where sites are alone."""
 
+import functools
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -49,6 +51,7 @@ BENT = {
 }
 
 
+@functools.cache
 def compiled(build):
     """Compile a function of sites and two real numbers: as written, as extended, and the slopes of the latter."""
     position = pt.vector("position", shape=(N + 2,))
