@@ -60,7 +60,7 @@ def test_target_none_makes_one_round_and_the_budget_is_kept(caplog):
 def test_one_bar_of_80_columns_shows_phase_beta_and_log_z(capsys, monkeypatch, progressbar, words):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
-    idata = pymc_hais.sample_hais(model=shared(one_mean), random_seed=1, **{**QUICK, "progressbar": progressbar})
+    idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **{**QUICK, "progressbar": progressbar})
     captured = capsys.readouterr()
     shown = captured.out + captured.err
     assert "Error" not in shown
