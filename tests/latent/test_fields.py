@@ -112,7 +112,7 @@ SIZES |= {"regression": (18, 2), "process": (34, 2), "areas": (20, 3), "scaled a
 @pytest.fixture(scope="module", autouse=True)
 def short():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fields, "_SHORTEST", 8)
+        patch.setattr(fields, "_LONG", 8)
         yield
 
 
@@ -261,6 +261,61 @@ def test_innovations_that_their_own_values_scale_are_no_chain(scale):
         z = pm.Normal("z", shape=8)
         pm.Normal("y", pm.math.cumsum(z * scale(z)), 1.0, observed=LEVEL[:8])
     assert fields.find_fields(freeze_with_inputs(model, [])[0], build_layout(model)) == []
+
+
+def autoregression(n):
+    with pm.Model() as model:
+        share, step = pm.Uniform("share", -1.0, 1.0), pm.HalfNormal("step", 1.0)
+        x = pm.AR("x", rho=share[None], sigma=step, init_dist=pm.Normal.dist(0.0, 1.0), shape=n)
+        pm.Normal("y", x, 0.5, observed=np.zeros(n))
+    return model
+
+
+def short_walk(n, noise=0.5, sigma=None, n_effects=0, shape=()):
+    """A walk under noise, beside effects of a scale of their own."""
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale", 1.0)
+        x = pm.GaussianRandomWalk("x", sigma=sigma or scale, init_dist=pm.Normal.dist(0.0, 1.0), shape=(*shape, n))
+        pm.Normal("y", x, noise or pm.HalfNormal("noise", 1.0), observed=np.zeros((*shape, n)))
+        if n_effects:
+            effects = pm.Normal("effects", 0.0, scale, shape=n_effects)
+            pm.Normal("of effects", effects, 1.0, observed=np.zeros(n_effects))
+    return model
+
+
+#: Short chains -> whether they are fields.
+SHORT = {
+    "50 steps of unknown share and scale": (lambda: autoregression(50), True),
+    "20 steps of unknown share and scale": (lambda: autoregression(20), False),
+    "48 steps of two unknown scales": (lambda: short_walk(48, noise=None), True),
+    "30 steps of two unknown scales": (lambda: short_walk(30, noise=None), False),
+    "48 steps of one unknown scale": (lambda: short_walk(48), False),
+    "rows of 10 steps": (lambda: short_walk(10, noise=None, shape=(4,)), True),
+    "a known scale": (lambda: short_walk(48, noise=None, sigma=0.3), False),
+    "beside many variables": (lambda: short_walk(48, noise=None, n_effects=9), False),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_short_chains_with_enough_unknown_parameters_are_fields(monkeypatch, name):
+    monkeypatch.setattr(fields, "_LONG", 64)
+    build, is_field = SHORT[name]
+    model = build()
+    found = fields.find_fields(freeze_with_inputs(model, [])[0], build_layout(model))
+    assert [one.owner for one in found] == (["x"] if is_field else [])
+
+
+def test_short_chains_that_are_not_integrated_out_keep_their_coordinates(monkeypatch):
+    """Those whose likelihood has several hills, and those beside a hierarchy."""
+    monkeypatch.setattr(fields, "_LONG", 64)
+    with (beside := short_walk(48, n_effects=3)):
+        pm.HalfNormal("more", 1.0)
+    with (folded := short_walk(48)):
+        pm.Normal("more", folded["x"] ** 2, pm.HalfNormal("width", 1.0), observed=np.ones(48))
+    for model in (beside, folded):
+        assert fields.find_fields(freeze_with_inputs(model, [])[0], build_layout(model))
+        chart = build_chart(model, build_layout(model))
+        assert chart is None or not chart.fields
 
 
 def test_what_is_no_chain_keeps_its_coordinates():

@@ -33,6 +33,34 @@ def test_a_walk_is_integrated_out():
     assert found.se < 0.05
 
 
+@pytest.mark.slow
+def test_a_short_autoregression_of_unknown_share_and_scale_is_integrated_out():
+    """The Kalman filter on a grid of both; in the model's own coordinates this takes 4,424 temperatures."""
+    rng, n = np.random.default_rng(1), 50
+    x = np.zeros(n)
+    for t in range(1, n):
+        x[t] = 0.8 * x[t - 1] + 0.5 * rng.normal()
+    y = x + 0.5 * rng.normal(size=n)
+    with pm.Model() as model:
+        share, step = pm.Uniform("share", -1.0, 1.0), pm.HalfNormal("step", 1.0)
+        x = pm.AR("x", rho=share[None], sigma=step, init_dist=pm.Normal.dist(0.0, 1.0), shape=n)
+        pm.Normal("y", x, 0.5, observed=y)
+    shares, logs = (np.arange(400) + 0.5) / 200.0 - 1.0, np.linspace(-7.0, 2.0, 400)
+    share, step = np.meshgrid(shares, np.exp(logs), indexing="ij")
+    mean, variance, total = 0.0 * step, 1.0 + 0.0 * step, np.log(0.5) + halfnorm.logpdf(step) + np.log(step)
+    for t, value in enumerate(y):
+        if t:
+            mean, variance = share * mean, share**2 * variance + step**2
+        total += norm.logpdf(value, mean, np.sqrt(variance + 0.25))
+        gain = variance / (variance + 0.25)
+        mean, variance = mean + gain * (value - mean), variance * (1.0 - gain)
+    truth = logsumexp(total) + np.log((shares[1] - shares[0]) * (logs[1] - logs[0]))
+    found, idata = estimate(model)
+    assert_right(found, truth)
+    assert found.se < 0.1
+    assert idata["posterior"].attrs["n_temperatures"] < 64
+
+
 @pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -148,7 +176,7 @@ def test_a_tail_of_one_hill_asks_for_few_temperatures():
 @pytest.mark.exhaustive
 def test_chains_of_several_hills_have_pilots(monkeypatch):
     """Each observation is of the level or of its mirror image; the exact value is a sum over a grid, step by step."""
-    monkeypatch.setattr(fields, "_SHORTEST", 8)
+    monkeypatch.setattr(fields, "_LONG", 8)
     rng = np.random.default_rng(4)
     y = np.abs(np.cumsum(rng.normal(size=10)))
     with pm.Model() as model:

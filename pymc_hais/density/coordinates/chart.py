@@ -150,8 +150,12 @@ def build_chart(
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, list(containers))
     found_fields = find_fields(frozen, layout, normals)
-    # Innovations are independent as they are: other coordinates pay only where one hill is integrated out.
-    fields = [one for one in found_fields if not one.is_summed or is_concave_in(model, layout, [one.owner])]
+    # Coordinates of innovations and of short chains pay only where one hill is integrated out, beside no hierarchy.
+    fields = [
+        one for one in found_fields if (one.is_long and not one.is_summed) or is_concave_in(model, layout, [one.owner])
+    ]
+    if find_conditionals(frozen, layout, fields):
+        fields = [one for one in fields if one.is_long]
     expansions = _write_expansions(frozen, layout, fields)
     if normals and len(expansions) < len(fields):  # the chains may be differentiated twice nevertheless
         return build_chart(model, layout, containers)
