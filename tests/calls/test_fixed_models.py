@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm, poisson
 
 import pymc_hais
-from tests.quick import QUICK, TRUTH, one_mean
+from tests.quick import QUICK, TRUTH, one_mean, shared
 
 Y = np.array([1.2, 0.3, 2.5])
 LOG_Z = norm.logpdf(Y).sum()
@@ -42,7 +42,7 @@ def test_log_z_of_a_model_without_free_variables_is_its_log_density(tmp_path, ca
 
 def test_such_a_model_is_averaged_with_others():
     idata = pm.sample_hais(model=null(), random_seed=1)
-    other = pm.sample_hais(model=one_mean(), **QUICK, random_seed=2)
+    other = pm.sample_hais(model=shared(one_mean), **QUICK, random_seed=2)
     mixed = pymc_hais.average({"null": idata, "free": other}, random_seed=1)
     share = np.mean(mixed["posterior"]["mu"] == 0.0)
     log_z = pymc_hais.log_marginal_likelihood(other).value
@@ -89,7 +89,7 @@ def test_a_quiet_call_logs_one_line(caplog, capsys):
 
 
 def test_a_summary_names_the_findings():
-    idata = pm.sample_hais(model=one_mean(), random_seed=2, **QUICK)
+    idata = pm.sample_hais(model=shared(one_mean), random_seed=2, **QUICK)
     text, html = str(pymc_hais.summary(idata)), pymc_hais.summary(idata)._repr_html_()
     first, run, end = text.splitlines()
     assert first == repr(pymc_hais.log_marginal_likelihood(idata))

@@ -10,7 +10,7 @@ import pytest
 from xarray import DataTree, open_datatree
 
 import pymc_hais
-from tests.quick import EFFECT, ERROR, QUICK, TRUTH, one_mean, schools
+from tests.quick import EFFECT, ERROR, QUICK, TRUTH, one_mean, schools, shared
 from tests.statistical import assert_mean
 from tests.truth import log_evidence_regression
 
@@ -125,7 +125,7 @@ def test_posterior_moments_and_log_z_of_a_conjugate_regression():
 def test_z_hat_is_unbiased_over_seeds():
     values = []
     for seed in range(4):
-        idata = pymc_hais.sample_hais(model=one_mean(), random_seed=seed, **{**QUICK, "chains": 20, "cores": 1})
+        idata = pymc_hais.sample_hais(model=shared(one_mean), random_seed=seed, **{**QUICK, "chains": 20, "cores": 1})
         values.append(np.exp(idata["sample_stats"]["log_marginal_likelihood"].values - TRUTH))
     assert_mean(np.concatenate(values), 1.0)
 

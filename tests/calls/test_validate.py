@@ -13,7 +13,7 @@ from pymc_hais.results.findings.compared import check_validation
 from pymc_hais.results.validation import bounds_of, rank, to_text, to_validation_tree
 from pymc_hais.run import populations
 from tests.mutants import mutate
-from tests.quick import one_mean, schools
+from tests.quick import one_mean, schools, shared
 from tests.statistical import assert_caught, assert_distribution, assert_mean
 from tests.truth import log_evidence_normal
 
@@ -22,7 +22,7 @@ N_SETS = 40
 
 def validated(**options):
     defaults = {"draws": 200, "chains": 2, "n_temperatures": 8, "target_se": None, "random_seed": 5}
-    return pymc_hais.validate(one_mean(), N_SETS, progressbar=False, **(defaults | options))
+    return pymc_hais.validate(shared(one_mean), N_SETS, progressbar=False, **(defaults | options))
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,13 @@ import pytest
 
 import pymc_hais
 from pymc_hais.estimators import LogZEstimate, combine
-from tests.quick import QUICK, TRUTH, one_mean, schools
+from tests.quick import QUICK, TRUTH, one_mean, schools, shared
 
 
 @pytest.fixture(scope="module")
 def idata():
     options = {**QUICK, "target_se": 0.006, "max_temperatures": 512}
-    return pymc_hais.sample_hais(model=one_mean(), random_seed=1, **options)
+    return pymc_hais.sample_hais(model=shared(one_mean), random_seed=1, **options)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def idata():
 def test_labels_that_do_not_fit_are_named_before_any_work(idata_kwargs, message, monkeypatch):
     monkeypatch.setattr("pymc_hais.calls.sample.choose", None)  # calling it would fail
     with pytest.raises(ValueError, match=message):
-        pymc_hais.sample_hais(model=schools(), idata_kwargs=idata_kwargs, **QUICK)
+        pymc_hais.sample_hais(model=shared(schools), idata_kwargs=idata_kwargs, **QUICK)
 
 
 def test_a_group_that_cannot_be_made_does_not_cost_the_run(monkeypatch):
@@ -37,7 +37,7 @@ def test_a_group_that_cannot_be_made_does_not_cost_the_run(monkeypatch):
 
     monkeypatch.setattr("pymc_hais.results.datatree.compute_log_prior", fail)
     options = {**QUICK, "idata_kwargs": {"log_prior": True, "log_likelihood": True}}
-    idata = pymc_hais.sample_hais(model=one_mean(), random_seed=1, **options)
+    idata = pymc_hais.sample_hais(model=shared(one_mean), random_seed=1, **options)
     (finding,) = pymc_hais.log_marginal_likelihood(idata).findings
     assert "the group `log_prior` (RuntimeError: not today)" in finding.message
     assert "log_prior" not in idata.children

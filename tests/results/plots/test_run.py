@@ -6,7 +6,7 @@ from xarray import Dataset, DataTree
 
 import pymc_hais
 from pymc_hais import plots
-from tests.quick import QUICK, one_mean
+from tests.quick import QUICK, one_mean, shared
 from tests.results.plots.drawn import BACKENDS, close, ends, needs, numbers
 
 PLOTS = (plots.plot_log_weights, plots.plot_path, plots.plot_rounds, plots.plot_schedule)
@@ -15,7 +15,7 @@ PLOTS = (plots.plot_log_weights, plots.plot_path, plots.plot_rounds, plots.plot_
 @pytest.fixture(scope="module")
 def idata():
     options = {**QUICK, "target_se": 0.003, "max_temperatures": 512}
-    return pymc_hais.sample_hais(model=one_mean(), random_seed=1, **options)
+    return pymc_hais.sample_hais(model=shared(one_mean), random_seed=1, **options)
 
 
 @pytest.fixture(params=BACKENDS)
