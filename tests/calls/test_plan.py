@@ -14,7 +14,7 @@ from pymc_hais.results.findings.plan import check_plan
 from pymc_hais.run.plan import Origin, Promise
 from tests.data_sets import DataSets, learn
 from tests.marks import slow_but
-from tests.quick import hierarchy, one_mean, schools
+from tests.quick import hierarchy, one_mean, schools, shared
 from tests.runs import build_run, plan_of
 from tests.statistical import assert_share
 from tests.truth import log_evidence_normal
@@ -53,7 +53,7 @@ def flips():
 @pytest.fixture(scope="module")
 def learnt():
     pytest.importorskip("jax")
-    return sample(means())
+    return sample(shared(means))
 
 
 CASES = {
@@ -95,12 +95,12 @@ def test_a_result_that_was_written_and_read_is_as_good_as_its_plan(learnt, tmp_p
 
 @pytest.mark.slow
 def test_rounds_follow_the_plan_of_the_last_one_until_the_target(learnt):
-    more = sample(means(), plan=learnt, target_se=0.01, max_temperatures=400)
+    more = sample(shared(means), plan=learnt, target_se=0.01, max_temperatures=400)
     rounds = more["log_marginal_likelihood"]["round_n_temperatures"].values
     assert rounds[0] == learnt["posterior"].attrs["n_temperatures"]
     assert len(rounds) > 1
     assert np.all(np.diff(rounds) > 0)
-    after = sample(means(), plan=more, max_temperatures=400)
+    after = sample(shared(means), plan=more, max_temperatures=400)
     assert after["posterior"].attrs["n_temperatures"] == rounds[-1]
     # With the same seed it goes on where the plan had come to: particles that refined a plan never follow it.
     assert read_plan(more).origin.n_rounds == len(rounds) - 1
@@ -109,7 +109,7 @@ def test_rounds_follow_the_plan_of_the_last_one_until_the_target(learnt):
 
 
 def test_a_round_may_be_no_longer_than_max_temperatures(learnt):
-    assert sample(means(), plan=learnt, max_temperatures=5)["posterior"].attrs["n_temperatures"] == 5
+    assert sample(shared(means), plan=learnt, max_temperatures=5)["posterior"].attrs["n_temperatures"] == 5
 
 
 @pytest.mark.every(2)
@@ -230,11 +230,11 @@ def test_a_reference_of_the_users_own_is_passed_again():
 )
 def test_what_contradicts_a_plan_is_refused(learnt, options, message):
     with pytest.raises(ValueError, match=message):
-        sample(means(), plan=learnt, **options)
+        sample(shared(means), plan=learnt, **options)
 
 
 def test_the_kernel_of_the_plan_may_be_passed_again(learnt):
-    again = sample(means(), plan=learnt, kernel=pymc_hais.Hamiltonian())
+    again = sample(shared(means), plan=learnt, kernel=pymc_hais.Hamiltonian())
     assert estimate(again).value == estimate(learnt).value
 
 
@@ -274,20 +274,20 @@ def test_a_model_of_another_structure_is_refused(learnt, build, message):
 
 def test_what_is_no_plan_is_refused(learnt, tmp_path):
     with pytest.raises(ValueError, match=r"`plan` must be a result .* or the path .*; got int"):
-        sample(means(), plan=3)
+        sample(shared(means), plan=3)
     with pytest.raises(ValueError, match="no group `plan`"):
-        sample(means(), plan=xr.DataTree.from_dict({"/posterior": learnt["posterior"].to_dataset()}))
+        sample(shared(means), plan=xr.DataTree.from_dict({"/posterior": learnt["posterior"].to_dataset()}))
     (tmp_path / "script.py").write_bytes(b"import pymc")
     for other in (tmp_path / "script.py", str(tmp_path)):
         with pytest.raises(ValueError, match=r"is neither a file of pymc_hais.save_plan nor one of a result") as caught:
-            sample(means(), plan=other)
+            sample(shared(means), plan=other)
         assert "delete" not in str(caught.value)
     pymc_hais.save_plan(learnt, tmp_path / "plan")
     (tmp_path / "plan").write_bytes((tmp_path / "plan").read_bytes()[:-20])
     with pytest.raises(ValueError, match="is damaged"):
-        sample(means(), plan=tmp_path / "plan")
+        sample(shared(means), plan=tmp_path / "plan")
     with pytest.raises(OSError, match="check that it exists"):
-        sample(means(), plan=tmp_path / "none")
+        sample(shared(means), plan=tmp_path / "none")
     with pytest.raises(ValueError, match="`idata` must be a result of sample_hais; got str"):
         pymc_hais.save_plan("result.nc", tmp_path / "plan")
     for path in (".", tmp_path, 3):
