@@ -17,7 +17,7 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.run.rounds import run_rounds
 from tests.marks import slow_but
 from tests.mutants import mutate
-from tests.quick import one_mean
+from tests.quick import one_mean, shared
 from tests.runs import call_of
 
 entropies = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=6).map(tuple)
@@ -81,8 +81,8 @@ def test_streams_go_chain_after_chain_of_each_row():
 
 @pytest.mark.parametrize("random_seed", [[0, 1], None], ids=str)
 def test_no_chain_of_a_round_starts_from_the_pilots_own_particles(random_seed):
-    call = call_of(one_mean(), random_seed=random_seed)
-    problem = build_problem(one_mean(), "prior", call.compiler, call.seeds)
+    call = call_of(shared(one_mean), random_seed=random_seed)
+    problem = build_problem(shared(one_mean), "prior", call.compiler, call.seeds)
     pilot = problem.draw([0], [call.seeds.stream(Purpose.PILOT)], 100).state
     for number in (1, 2):
         particles = problem.draw([0, 0], call.seeds.streams(Place(Purpose.ROUND, number, [0], range(2))), 100)
@@ -93,10 +93,10 @@ def test_no_chain_of_a_round_starts_from_the_pilots_own_particles(random_seed):
 
 def populations_of_a_trip(monkeypatch, reference):
     """Take the trip to two rounds; return the numbers that its populations started from, by population."""
-    call = call_of(one_mean(), target_se=1e-3, n_temperatures=80, max_temperatures=160, random_seed=[0, 1])
+    call = call_of(shared(one_mean), target_se=1e-3, n_temperatures=80, max_temperatures=160, random_seed=[0, 1])
     started, draw = [], Problem.start
-    start = first_reference(reference, one_mean())
-    problem = build_problem(one_mean(), start, call.compiler, call.seeds, takes_fit=reference == "fitted")
+    start = first_reference(reference, shared(one_mean))
+    problem = build_problem(shared(one_mean), start, call.compiler, call.seeds, takes_fit=reference == "fitted")
 
     def listen(self, rows, streams, n):
         begun = draw(self, rows, streams, n)
