@@ -143,7 +143,7 @@ def test_margins_of_a_chain(reference):
     assert_right(found, truth.log_evidence_chain(y, *settings))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_ratio_of_two_lattices():
     found, idata = estimate(ising.build_model(4, 0.5), reference=ising.build_model(4, 0.2), **SHARP)
     assert_right(found, ising.exact_log_z(4, 0.5) - ising.exact_log_z(4, 0.2))
