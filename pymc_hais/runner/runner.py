@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
+from pymc_hais.core.process import one_blas_thread
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
 from pymc_hais.problem.problem import Compiler
@@ -28,7 +29,7 @@ _log = logging.getLogger("pymc.hais")
 
 @dataclass(kw_only=True)
 class Runner:
-    """Computes a call; a context manager that opens its executor and its checkpoint.
+    """Computes a call; a context manager that opens its executor and its checkpoint, with one thread of BLAS meanwhile.
 
     Raises on entry ValueError, OSError or RuntimeError, naming the argument, what is wrong with it, and what to pass
     instead.  Raises KeyboardInterrupt, with advice, where Ctrl-C leaves no result.
@@ -48,8 +49,10 @@ class Runner:
 
     def __enter__(self) -> Self:
         """Open the executor and the checkpoint."""
-        self._opened = self._open()
-        self._opened.__enter__()
+        with ExitStack() as opened:
+            opened.enter_context(one_blas_thread)
+            opened.enter_context(self._open())
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(self, *exception: Any) -> Any:

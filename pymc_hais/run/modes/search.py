@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_hais.core.ascent import ascend
-from pymc_hais.core.process import one_blas_thread
 from pymc_hais.core.records import AnnealingRun, Metric
 from pymc_hais.core.seeds import Use
 from pymc_hais.core.weights import pool
@@ -79,7 +78,7 @@ def attempt_search(
     if not np.isfinite(log_z) or not evidence.problem.is_integral:
         return None
     stage = functools.partial(search, evidence, log_z, runner)
-    with runner.timed("modes"), one_blas_thread:
+    with runner.timed("modes"):
         return runner.attempt("the search for modes", stage, None, is_slow=True)
 
 
