@@ -11,7 +11,7 @@ from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
-from pymc_hais.planning.confirm import ERRORS, anneal_few, enough_particles
+from pymc_hais.planning.confirm import ERRORS, PARTICLES, anneal_few, enough_particles, predicted_share
 from pymc_hais.planning.modes.reference import start_beside
 from pymc_hais.planning.starts import StartOptions, is_auto
 from pymc_hais.problem.problem import Problem
@@ -85,21 +85,30 @@ def _is_affordable(evidence: Evidence, n_particles: int, runner: Runner) -> bool
 def _ask_prior(evidence: Evidence, runner: Runner) -> Evidence:
     """Anneal as many particles from the prior as should confirm a fit; count the draws that they descend from.
 
-    They count if their log Z agrees with that of the rounds.
+    They count if their log Z agrees with that of the rounds.  The pilot predicts how many are needed.  Where these cost
+    too much, or turn out to be too few, a second population is as large as the first one shows to be needed.
     """
     assert evidence.plan.fallback is not None
     problem, plan = evidence.plan.fallback.build()
-    # Twice the fewest, as the pilot only predicts how many draws of the prior will lead to the fit.
-    missing = 2.0 * FEWEST_FAMILIES - evidence.plan.n_confirming
-    n_particles = enough_particles(plan, missing, evidence.run.log_weights.size)
-    if not _is_affordable(evidence, n_particles, runner):
-        return evidence
-    witness = anneal_few(problem, plan, runner, n_particles)
-    _log.debug("%d particles from the prior: %s", n_particles, witness)
-    if abs(witness.excess(evidence.estimate.value, evidence.estimate.se)) > ERRORS:
-        return evidence
-    n_confirming = evidence.plan.n_confirming + witness.n_families
-    return replace(evidence, plan=replace(evidence.plan, n_confirming=n_confirming))
+    share, n_asked = predicted_share(plan), 0
+    while _is_doubted(evidence):
+        # Twice as many as are missing, as a share is only an estimate.
+        missing = 2.0 * (FEWEST_FAMILIES - evidence.plan.n_confirming)
+        n_particles = enough_particles(missing, share, evidence.run.log_weights.size)
+        if not (n_asked or _is_affordable(evidence, n_particles, runner)):
+            n_particles = PARTICLES
+        if not _is_affordable(evidence, n_asked + n_particles, runner):
+            return evidence
+        witness = anneal_few(problem, plan, runner, n_particles)
+        _log.debug("%d particles from the prior: %s", n_particles, witness)
+        if abs(witness.excess(evidence.estimate.value, evidence.estimate.se)) > ERRORS:
+            return evidence
+        n_confirming = evidence.plan.n_confirming + witness.n_families
+        evidence = replace(evidence, plan=replace(evidence.plan, n_confirming=n_confirming))
+        if n_asked:
+            return evidence
+        share, n_asked = witness.n_families / n_particles, n_particles
+    return evidence
 
 
 def _with_particles(remembered: np.ndarray | None, evidence: Evidence) -> np.ndarray | None:

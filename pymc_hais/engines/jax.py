@@ -32,8 +32,7 @@ _TRAVELS = 2**16
 _PARTICLES = 512
 _PARTICLES_ACCELERATOR = 2**17
 #: Elements of one array of such a call, at most: with many rows of data a call moves fewer particles, whose arrays stay
-#: in the cache as well.  At 2^19 a hierarchy of 1,000 to 2,000 rows, which are looked up by group, took 1.4 to 1.6 times
-#: as long; at 2^15 regressions did.
+#: in the cache as well.  At 2^19 hierarchies of 1,000 to 2,000 rows, looked up by group, took 1.4 to 1.6 times as long.
 _ELEMENTS, _ELEMENTS_ACCELERATOR = 2**17, 2**28
 #: Particles of a program for smaller calls: divisors of the most common numbers of particles, so that few are compiled.
 #: With a single particle XLA copies a design matrix, transposed, for every gradient.

@@ -32,7 +32,7 @@ AGREEMENT = 2.0
 #: Standard errors by which two pilots' log Z may differ.
 ERRORS = 3.0
 #: Particles of the population that confirms a start.
-_PARTICLES = 250
+PARTICLES = 250
 
 
 class Confirmation(NamedTuple):
@@ -78,20 +78,20 @@ def confirm(tried: Trial, first: Trial) -> Confirmation:
     # Evaluations of a population, at most: as many as the first round has, or these.
     most = max(1_500_000, tried.length * sampling.draws * sampling.chains)
     # Thirty prior draws confirm a start by themselves: all of them miss a tenth of Z once in 25 times.
-    if n_draws >= 30.0 or first.length * _PARTICLES > most:
+    if n_draws >= 30.0 or first.length * PARTICLES > most:
         return Confirmation(n_draws)
     witness = anneal_few(problem, first.plan, first.runner)
     excess = witness.excess(log_z, 1.0 / float(np.sqrt(max(fitted.n_families, 1.0))))
     if excess > ERRORS:
         return Confirmation(
             n_draws,
-            f"{_PARTICLES} particles that were annealed from {problem.label} in {first.length:,} temperatures find "
+            f"{PARTICLES} particles that were annealed from {problem.label} in {first.length:,} temperatures find "
             f"more than the fit (log Z = {witness.log_z:.1f} instead of {log_z:.1f}): it is not used.",
         )
     return Confirmation(n_draws + witness.n_families if excess >= -ERRORS else n_draws)
 
 
-def anneal_few(problem: Problem, plan: Plan, runner: Runner, n_particles: int = _PARTICLES) -> Witness:
+def anneal_few(problem: Problem, plan: Plan, runner: Runner, n_particles: int = PARTICLES) -> Witness:
     """Anneal a small population along the prior's own schedule."""
     runner = runner.with_sampling(draws=-(-n_particles // 2), chains=2)
     report = without_log_z(runner.progress.phase("Confirming"))
@@ -100,8 +100,12 @@ def anneal_few(problem: Problem, plan: Plan, runner: Runner, n_particles: int = 
     return Witness(log_z, measure_symptoms(run).n_families if np.isfinite(log_z) else 0.0)
 
 
-def enough_particles(plan: Plan, n_draws: float, most: int) -> int:
-    """Return how many particles from the prior should descend from ``n_draws`` of its draws, as the pilot's did."""
+def predicted_share(plan: Plan) -> float:
+    """Return the pilot's families as a share of its particles."""
     assert plan.pilot is not None
-    share = plan.pilot.n_families / len(plan.pilot.positions)
-    return int(np.clip(n_draws / share, _PARTICLES, most))
+    return plan.pilot.n_families / len(plan.pilot.positions)
+
+
+def enough_particles(n_draws: float, share: float, most: int) -> int:
+    """Return how many particles from the prior should descend from ``n_draws`` of its draws, if such a share does."""
+    return int(np.clip(n_draws / share, PARTICLES, most))

@@ -127,6 +127,17 @@ def test_evaluations_that_a_small_tail_spared_may_go_to_the_prior(mass, is_worth
     assert stages._is_affordable(evidence, 400, runner) == is_worth
 
 
+def doubted_fit(n_confirming, n_families):
+    """A fit after 200,000 gradients; 500 particles led from the prior, in 90 temperatures, to this many families."""
+    prior = SimpleNamespace(pilot=pilot(n_families))
+    plan = plan_of(n_confirming=n_confirming, fallback=Fallback(lambda: (None, prior), 90))
+    problem = SimpleNamespace(engine=SimpleNamespace(kernel=SimpleNamespace(n_gradients=1)))
+    row = RowEvidence(LogZEstimate(-3.0, 0.01, -3.02, -2.98), None, ())
+    evidence = Evidence(problem, plan, (row,), None, build_run(np.zeros((4, 1000)), [0.0] * 4), "target_se", 1000)
+    ledger = SimpleNamespace(gradients=Counter(rounds=50 * 4000))
+    return evidence, SimpleNamespace(ledger=ledger, clock=SimpleNamespace(left=np.inf))
+
+
 @pytest.mark.parametrize(
     ("found", "affordable", "n_confirming"),
     [
@@ -140,16 +151,29 @@ def test_particles_from_the_prior_confirm_a_fit_if_their_log_z_agrees(monkeypatc
     asked = []
     monkeypatch.setattr(stages, "_AFFORDABLE", affordable)
     monkeypatch.setattr(stages, "anneal_few", lambda *given: asked.append(given[-1]) or found)
-    prior = SimpleNamespace(pilot=pilot(20.0))
-    plan = plan_of(n_confirming=12.0, fallback=Fallback(lambda: (None, prior), 90))
-    problem = SimpleNamespace(engine=SimpleNamespace(kernel=SimpleNamespace(n_gradients=1)))
-    row = RowEvidence(LogZEstimate(-3.0, 0.01, -3.02, -2.98), None, ())
-    evidence = Evidence(problem, plan, (row,), None, build_run(np.zeros((4, 1000)), [0.0] * 4), "target_se", 1000)
-    ledger = SimpleNamespace(gradients=Counter(rounds=50 * 4000))
-    runner = SimpleNamespace(ledger=ledger, clock=SimpleNamespace(left=np.inf))
+    evidence, runner = doubted_fit(12.0, 20.0)
     assert stages._ask_prior(evidence, runner).plan.n_confirming == n_confirming
-    # 28 draws are missing from 40, and one of 25 of the pilot's particles descends from a draw of its own.
-    assert asked == ([700] if affordable == 2.0 else [])
+    # 8 draws are missing from 20, and one of 25 of the pilot's particles descends from a draw of its own.
+    assert asked == ([400] if affordable == 2.0 else [])
+
+
+@pytest.mark.parametrize(
+    ("families", "asked_for", "n_confirming"),
+    [
+        ([10.0, 12.0], [250, 500], 22.0),  # 10 are missing, and one particle of 25 has a family of its own
+        ([10.0, 9.0], [250, 500], 19.0),  # two populations are enough
+        ([2.0], [250], 2.0),  # 4,000 would cost too much
+        ([21.0], [250], 21.0),
+    ],
+)
+def test_a_few_particles_from_the_prior_show_how_many_are_needed(monkeypatch, families, asked_for, n_confirming):
+    """The pilot predicts that 8,000 are, which would cost too much."""
+    asked, left = [], iter(families)
+    monkeypatch.setattr(stages, "anneal_few", lambda *given: asked.append(given[-1]) or Witness(-3.0, next(left)))
+    evidence, runner = doubted_fit(0.0, 2.5)
+    runner.ledger.gradients["rounds"] = 40_000
+    assert stages._ask_prior(evidence, runner).plan.n_confirming == n_confirming
+    assert asked == asked_for
 
 
 @pytest.mark.slow
