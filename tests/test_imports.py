@@ -43,7 +43,7 @@ SIGNATURES = {"calls", "results"}
 HOMES = {
     "pymc": PYMC_HOMES | SIGNATURES,
     "pytensor": PYMC_HOMES,
-    "jax": {"engines/jax", "engines/moves", "engines/programs", "density/jax_forms"},
+    "jax": {"engines/jax", "engines/programs", "density/jax_forms"},
     "numba": {"engines/numba"},
     "threadpoolctl": {"core/process"},
     "xarray": LABEL_HOMES | {"inputs"} | SIGNATURES,

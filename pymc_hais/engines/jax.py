@@ -6,20 +6,19 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pymc_hais.core.noise import build_noise
+from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.core.process import memory, one_blas_thread
 from pymc_hais.core.protocols import Kernel, Path
-from pymc_hais.core.records import ParticleState, Segment, SegmentTrace
+from pymc_hais.core.records import KernelParams, Noise, ParticleState, Segment, SegmentTrace
 from pymc_hais.density.jax_forms import functions
 from pymc_hais.density.jax_forms.row_blocks import widest_term
 from pymc_hais.engines.base import SharedEngine, on_tuple, spread
-from pymc_hais.engines.moves import Parts, build_segment, build_start, build_visit
 from pymc_hais.engines.programs import compile_program
 from pymc_hais.engines.steps import pad_steps, starts_by_a_step, still, unevaluated
 from pymc_hais.engines.tiles import Tile, cut, cut_tiles, join_states, join_traces
@@ -125,18 +124,17 @@ class JaxEngine(SharedEngine):
         # Linking succeeds for graphs that tracing refuses: trace once, so that this is known before any work.
         rows, zeros = tuple(jnp.asarray(array) for array in inputs), jnp.zeros(n_dims)
         own = (*(zeros,) * self.path.n_inputs, *self.path.arrays)
-        values = jax.eval_shape(self._parts.path.evaluate, zeros, jnp.zeros(()), (own, (*rows, *self.data)))
+        values = jax.eval_shape(self._path.evaluate, zeros, jnp.zeros(()), (own, (*rows, *self.data)))
         self._is_uniform = {one.dtype for one in values} == {zeros.dtype}
 
     def _build(self) -> None:
         path = self.path
-        functions = path.build(jnp, on_tuple(jnp, self._density, path))
-        transition = self.kernel.build(jnp, functions, loop=build_loop)
-        axes = (
+        self._path = path.build(jnp, on_tuple(jnp, self._density, path))
+        self._transition = self.kernel.build(jnp, self._path, loop=build_loop)
+        self._axes = (
             (0,) * path.n_inputs + (None,) * len(path.arrays),
             (0,) * self._n_rows + (None,) * len(self.data),
         )
-        self._parts = Parts(functions, self._noise, transition, axes, starts_by_a_step(self.kernel, path))
 
     def set_cores(self, cores: int) -> None:
         """Use at most so many threads."""
@@ -144,12 +142,12 @@ class JaxEngine(SharedEngine):
 
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D) and give them fresh momenta."""
-        if self._is_uniform and self._parts.has_start:
+        if self._is_uniform and starts_by_a_step(self.kernel, self.path):
             return self._move(unevaluated(positions), inputs, still(positions, self.kernel), keys)[0]
 
         def call(tile: Tile) -> ParticleState:
             data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
-            return self._call("start", build_start, (cut(positions, tile), data, own, tile.numbers))
+            return self._call("start", _start, (cut(positions, tile), data, own, tile.numbers))
 
         tiles = self._tiles(positions.shape)
         return join_states(self._spread(call, tiles), tiles, positions.shape[:2])
@@ -172,7 +170,7 @@ class JaxEngine(SharedEngine):
         def call(tile: Tile) -> tuple[ParticleState, SegmentTrace]:
             part = ParticleState(*(cut(leaf, tile) for leaf in state))
             data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
-            return self._call("segment", build_segment, (part, data, own, tile.numbers, *steps))
+            return self._call("segment", _segment, (part, data, own, tile.numbers, *steps))
 
         moved, traces = zip(*self._spread(call, tiles), strict=True)
         return join_states(moved, tiles, shape), traces
@@ -186,7 +184,7 @@ class JaxEngine(SharedEngine):
 
         def call(tile: Tile) -> tuple[ParticleState, ParticleState, SegmentTrace]:
             data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
-            return self._call("visit", build_visit, (cut(positions, tile), data, own, tile.numbers, *steps))
+            return self._call("visit", _visit, (cut(positions, tile), data, own, tile.numbers, *steps))
 
         firsts, moved, traces = zip(*self._spread(call, tiles), strict=True)
         trace = join_traces(traces, tiles, shape, len(segment.step_sizes))
@@ -216,7 +214,7 @@ class JaxEngine(SharedEngine):
         with one_blas_thread:
             return jax.block_until_ready(spread(call, tiles, self._cores))
 
-    def _call(self, name: str, build: Callable[[Parts], Any], args: tuple) -> Any:
+    def _call(self, name: str, build: Callable[[Self], Any], args: tuple) -> Any:
         """Call a program, compiled once for each shape; threads wait for the one that compiles it."""
         _refuse_forked()
         kind = (name, self.path.name, *(np.shape(leaf) for leaf in jax.tree.leaves(args)))
@@ -224,7 +222,7 @@ class JaxEngine(SharedEngine):
             with self._compiling:
                 if kind not in self._programs:
                     begin = time.perf_counter()
-                    self._refuse_too_large(program := compile_program(build(self._parts), args))
+                    self._refuse_too_large(program := compile_program(build(self), args))
                     self._programs[kind] = program
                     self.clock.seconds += time.perf_counter() - begin
         return self._programs[kind](*args)
@@ -240,3 +238,60 @@ class JaxEngine(SharedEngine):
             f"The log density needs {needed / 2**30:,.1f} GiB for the particles that are moved together, and this "
             f"machine has {available / 2**30:,.1f} GiB of memory.{term} Write it so that no array is that large."
         )
+
+
+def _start(engine: JaxEngine) -> Any:
+    def one(position, particle, data, key):
+        values = engine._path.evaluate(position, jnp.zeros((), position.dtype), data)
+        momentum = engine._noise(key, particle[None], jnp.uint32(INITIAL_STEP)).normal
+        return ParticleState(position, momentum.astype(position.dtype), *values)
+
+    population = jax.vmap(one, (0, 0, None, None))
+
+    def start(positions, data, keys, particles):
+        return jax.vmap(population, (0, None, engine._axes, 0))(positions, particles, data, keys)
+
+    return start
+
+
+def _segment(engine: JaxEngine) -> Any:
+    has_start = starts_by_a_step(engine.kernel, engine.path)
+
+    def one(state, particle, data, key, step, before, beta, params):
+        normal, uniform, sites = engine._noise(key, particle[None], step)
+        noise = Noise(normal.astype(state.position.dtype), uniform, sites)
+        is_start = step == np.uint32(INITIAL_STEP)  # as a Python number it overflows without 64 bits
+        if has_start:  # a negative number accepts any proposal
+            noise = noise._replace(uniform=jnp.where(is_start, -1.0, noise.uniform))
+        state, increment = engine._path.arrive(state, before, beta, data)
+        moved, info = engine._transition(state, noise, beta, params, data)
+        if has_start:  # a gradient that is not finite must not reach the momentum
+            moved = moved._replace(momentum=jnp.where(is_start, noise.normal, moved.momentum))
+        return moved, SegmentTrace(increment, info.acceptance_rate, info.is_divergent)
+
+    population = jax.vmap(one, (0, 0, *(None,) * 6))
+    populations = jax.vmap(population, (0, None, engine._axes, 0, *(None,) * 4))
+
+    def segment(state, data, keys, particles, betas, step_sizes, persistence, metric, first_step, n_steps):
+        def body(i, carry):
+            state, trace = carry
+            params = KernelParams(step_sizes[i], metric, persistence[i])
+            step = first_step + i.astype(jnp.uint32)
+            moved, row = populations(state, particles, data, keys, step, betas[i], betas[i + 1], params)
+            return moved, jax.tree.map(lambda whole, new: whole.at[:, i].set(new), trace, row)
+
+        shape = (len(keys), len(step_sizes), len(particles))
+        empty = jnp.zeros(shape, state.position.dtype)
+        return jax.lax.fori_loop(0, n_steps, body, (state, SegmentTrace(empty, empty, jnp.zeros(shape, bool))))
+
+    return segment
+
+
+def _visit(engine: JaxEngine) -> Any:
+    start, segment = _start(engine), _segment(engine)
+
+    def visit(positions, data, keys, particles, *steps):
+        first = start(positions, data, keys, particles)
+        return first, *segment(first, data, keys, particles, *steps)
+
+    return visit

@@ -62,19 +62,6 @@ METRIC = np.array([[0.7, 0.0], [-0.3, 0.5]])
 SEGMENT = Segment(3, np.linspace(0.0, 1.0, 6), np.linspace(0.9, 0.5, 5), np.linspace(0.1, 0.9, 5), METRIC)
 
 
-@needs_jax
-@pytest.mark.parametrize(("n_particles", "shape"), [(400, (400, 2)), (30, (4, 30, 2))])
-def test_a_tile_of_one_population_has_no_axis_for_it_in_the_loop(monkeypatch, n_particles, shape):
-    """Each axis of ``vmap`` takes as long to trace again, in the first call of every model."""
-    loop, seen = jax_module.jax.lax.fori_loop, []
-    monkeypatch.setattr(
-        jax_module.jax.lax, "fori_loop", lambda *args: (seen.append(args[3][0].position.shape), loop(*args))[1]
-    )
-    engine = jax_module.JaxEngine(build_density(jnp), [WEIGHTS], 2, inputs=(np.zeros(2), np.zeros(())))
-    move(engine, *populations(2, n_particles))
-    assert set(seen) == {shape}
-
-
 def move(engine, positions, inputs, keys):
     """Start populations and move them through a segment of five steps; return all numbers by name."""
     state = engine.start(positions.copy(), inputs, keys)
