@@ -45,7 +45,7 @@ def run(seconds, max_seconds, draws=1000):
 
 @pytest.fixture(scope="module")
 def idata():
-    return run(2.5e-4, 4.0)
+    return run(5e-4, 8.0)
 
 
 @pytest.mark.slow
