@@ -50,7 +50,7 @@ _LONG = 64
 _WORTHWHILE = 64
 #: Variables that count in this product, at most: 22 elements are the fewest.
 _MOST_COUNTED = 3
-#: Variables beside fields in which a Gaussian around their mode is weighed, at most.
+#: Other variables, at most, beside fields that are integrated out: a Gaussian around their mode is weighed.
 _MOST_BESIDE = 10
 #: Sizes of normal variables behind linear predictors: fewer gain little, and a factor takes the cube of their number.
 _DENSE = range(16, 65)
@@ -153,7 +153,7 @@ def _choose_worthwhile(frozen: pm.Model, layout: Layout, chains: Sequence[Field]
 
 
 def _has_parents(frozen: pm.Model, rv: TensorVariable) -> bool:
-    return not set(ancestors([rv])).isdisjoint(one for one in frozen.free_RVs if one is not rv)
+    return not set(ancestors(rv.owner.inputs)).isdisjoint(frozen.free_RVs)
 
 
 def _find_precision(frozen: pm.Model, owner: str, shape: tuple[int, ...]) -> Precision | None:

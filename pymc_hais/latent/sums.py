@@ -16,10 +16,10 @@ from pymc_hais.density.rewrites.graphs import scalar_op
 
 
 def find_summed(frozen: pm.Model, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Find the normal variables whose elements, times what is the same for all, the model adds up before all else.
+    """Find the normal variables that a model uses only as running sums of their elements, scaled or not.
 
-    ``lengths`` are those of the variables' last axes.  Returns the weights of the elements relative to each other,
-    which are those of all such sums.
+    ``lengths`` are those of the variables' last axes.  Returns the weight of each element in these sums, relative to
+    the others; it is the same in all sums of a variable.
     """
     normals = {frozen[owner]: owner for owner in lengths if isinstance(frozen[owner].owner.op, NormalRV)}
     if not normals:
@@ -40,7 +40,7 @@ def find_summed(frozen: pm.Model, lengths: Mapping[str, int]) -> dict[str, np.nd
 
 
 def sums_in(graphs: Sequence[Any]) -> dict[Any, tuple[Any, np.ndarray]]:
-    """Find the sums along the last axis in graphs -> what is added up, and the weights."""
+    """Map each running sum along the last axis in the graphs to the variable that it adds up, and to its weights."""
     found = {}
     for one in ancestors(graphs):
         op = one.owner and one.owner.op
@@ -51,9 +51,10 @@ def sums_in(graphs: Sequence[Any]) -> dict[Any, tuple[Any, np.ndarray]]:
 
 
 def _source(added: TensorVariable) -> tuple[Any, np.ndarray] | None:
-    """Return what is multiplied or divided by numbers that do not depend on it, and by constants along the last axis.
+    """Return a variable, if what is added up is this variable times scalars and times constants; and its weights.
 
-    The constants, all of them positive, are relative to their geometric mean.
+    The scalars do not depend on the variable.  The weights are the constants, all of them positive, along the last
+    axis, divided by their geometric mean.
     """
     scalars: list[Any] = []
     log_weights = np.zeros(1)

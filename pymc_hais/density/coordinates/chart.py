@@ -154,8 +154,9 @@ def build_chart(
     fields = [
         one for one in found_fields if (one.is_long and not one.is_summed) or is_concave_in(model, layout, [one.owner])
     ]
-    if find_conditionals(frozen, layout, fields):
-        fields = [one for one in fields if one.is_long]
+    long = [one for one in fields if one.is_long]
+    if len(long) < len(fields) and find_conditionals(frozen, layout, fields):
+        fields = long
     expansions = _write_expansions(frozen, layout, fields)
     if normals and len(expansions) < len(fields):  # the chains may be differentiated twice nevertheless
         return build_chart(model, layout, containers)
