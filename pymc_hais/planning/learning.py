@@ -47,9 +47,8 @@ class _Sizes(NamedTuple):
     #: Temperatures of a reported round, at least, without a prior or a fit with light tails: the path into heavy tails
     #: is long, and the barrier does not show it.
     shortest_heavy: int = 512
-    shortest_of_fields: int = (
-        8  # where draws around the mode of integrated fields have shown that hardly any are needed
-    )
+    #: The same where draws around the mode of integrated fields have shown that hardly any are needed.
+    shortest_of_fields: int = 8
     final_moves: int = 1  # of draws where nearly all weights are equal
     shortest_scouting: int = 32  # temperatures
     kept_particles: int = 5000  # for a fit, over all rows

@@ -11,7 +11,7 @@ import pymc as pm
 
 from pymc_hais.core.annealing import SEGMENT_LENGTH, anneal
 from pymc_hais.core.records import Ladder, Metric, ParticleState, Segment
-from pymc_hais.core.seeds import Purpose, Seeds
+from pymc_hais.core.seeds import PilotNumber, Purpose, Seeds
 from pymc_hais.core.weights import systematic
 from pymc_hais.density import Layout, read_containers
 from pymc_hais.inputs.request import read
@@ -183,7 +183,7 @@ def build_chains(
         return Chains(problem, None, given, np.ones(problem.layout.n_dims))
     # Pilots of a few rows tune the moves of all.
     tuned = rng.choice(problem.n_rows, min(3, problem.n_rows), replace=False).tolist()
-    pilot = merge(run_pilots(problem, tuned, 0, runner))
+    pilot = merge(run_pilots(problem, tuned, PilotNumber.FIRST, runner))
     longest = runner.sampling.max_temperatures
     # Eight times as many temperatures as log Z alone would ask for.
     n_steps = min(8 * suggest_length(pilot, None, longest), longest)

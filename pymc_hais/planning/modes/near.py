@@ -156,8 +156,7 @@ def _doubt(problem: Problem, judged: Judged, runner: Runner) -> float | str:
     """
     if is_one_hill(problem):
         return np.inf
-    # Its number tells its random numbers from those of the pilot from the fit.
-    (pilot,) = run_pilots(problem, [0], 4, runner, _SEARCH.doubting)
+    (pilot,) = run_pilots(problem, [0], PilotNumber.DOUBT, runner, _SEARCH.doubting)
     if not pilot.is_complete:
         return "there is no time for a pilot that would confirm it."
     error = 1.0 / np.sqrt(pilot.n_families)
