@@ -42,7 +42,7 @@ def _fit(positions: np.ndarray, df: float, is_dense: bool) -> Gaussian | Student
     spread = np.maximum(np.median(np.abs(positions - loc), axis=0), np.finfo(float).tiny)
     scale: Metric = np.diag(spread) if is_dense else spread
     weights = np.ones(n)
-    for _ in range(20 if np.isfinite(df) else 1):
+    for _ in range(20 if np.isfinite(df) else 1):  # the moments of a Gaussian need one sweep
         if np.isfinite(df):
             weights = (df + n_dims) / (df + _squared_distance(positions, loc, scale))
         loc = weights @ positions / weights.sum()
@@ -123,7 +123,7 @@ def _maximise(y: np.ndarray, offset_precision: np.ndarray, offset_shift: np.ndar
         return np.mean(0.5 * np.log(total) - 0.5 * total * (y - pull / total) ** 2, axis=0)
 
     value = score(precision, shift)
-    for _ in range(30):
+    for _ in range(30):  # steps of Newton's method
         total = offset_precision + precision
         mean, variance = (offset_shift + shift) / total, 1.0 / total
         first = np.mean(0.5 * (mean**2 + variance) - 0.5 * y**2, axis=0)
@@ -134,7 +134,7 @@ def _maximise(y: np.ndarray, offset_precision: np.ndarray, offset_shift: np.ndar
         determinant = np.maximum(a * c - b * b, 1e-300)
         step = (c * first - b * second) / determinant, (a * second - b * first) / determinant
         length = np.ones_like(value)
-        for _ in range(8):
+        for _ in range(8):  # halvings of a step that lowers the score
             # In units of the particles' variance: beyond either bound nothing changes.
             tried = np.clip(precision + length * step[0], 1e-6, 1e4), shift + length * step[1]
             better = score(*tried)

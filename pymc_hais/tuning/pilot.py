@@ -157,9 +157,20 @@ def run_pilot(
         stages.append(stages[-1]._replace(beta=1.0, discrepancy=moved))
     *columns, metrics = zip(*stages, strict=True)
     betas, discrepancies, times, sizes = map(np.array, columns)
-    learnt = betas, discrepancies, times, sizes, metrics, log_z
-    paid, seconds = particles.n_gradients, pace.elapsed
-    return Pilot(*learnt, paid, particles.positions, seconds, is_complete, late, particles.n_families)
+    return Pilot(
+        betas,
+        discrepancies,
+        times,
+        sizes,
+        metrics,
+        log_z,
+        particles.n_gradients,
+        particles.positions,
+        pace.elapsed,
+        is_complete,
+        late,
+        particles.n_families,
+    )
 
 
 class _Moving:
