@@ -11,10 +11,10 @@ from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
-from pymc_hais.planning.confirm import ERRORS, PARTICLES, anneal_few, enough_particles, predicted_share
 from pymc_hais.planning.modes.reference import start_beside
 from pymc_hais.planning.starts import StartOptions, is_auto
 from pymc_hais.problem.problem import Problem
+from pymc_hais.run.arrivals import count_arrivals
 from pymc_hais.run.evidence import Evidence, Modes
 from pymc_hais.run.modes.beside_sites import find_modes_beside_sites
 from pymc_hais.run.modes.measured import are_outside, is_lost, measure_outside, reweigh, with_outside
@@ -30,6 +30,8 @@ _log = logging.getLogger("pymc.hais")
 #: Evaluations of a round from the prior, up to which it is made where a fit is in doubt: a multiple of all so far, or
 #: of those that temperatures for the fit's tail would have taken.
 _AFFORDABLE = 2.0
+#: Chains from the prior that are to confirm a fit, at first.
+_CHAINS = 100
 
 
 def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None, runner: Runner) -> Evidence:
@@ -83,31 +85,27 @@ def _is_affordable(evidence: Evidence, n_particles: int, runner: Runner) -> bool
 
 
 def _ask_prior(evidence: Evidence, runner: Runner) -> Evidence:
-    """Anneal as many particles from the prior as should confirm a fit; count the draws that they descend from.
+    """Anneal chains from the prior, each on its own; count those that end among the particles of the rounds.
 
-    They count if their log Z agrees with that of the rounds.  The pilot predicts how many are needed.  Where these cost
-    too much, or turn out to be too few, a second population is as large as the first one shows to be needed.
+    Where too few of the first chains do, their share tells how many more are needed.
     """
     assert evidence.plan.fallback is not None
     problem, plan = evidence.plan.fallback.build()
-    share, n_asked = predicted_share(plan), 0
+    n_asked, n_chains = 0, _CHAINS
     while _is_doubted(evidence):
-        # Twice as many as are missing, as a share is only an estimate.
-        missing = 2.0 * (FEWEST_FAMILIES - evidence.plan.n_confirming)
-        n_particles = enough_particles(missing, share, evidence.run.log_weights.size)
-        if not (n_asked or _is_affordable(evidence, n_particles, runner)):
-            n_particles = PARTICLES
-        if not _is_affordable(evidence, n_asked + n_particles, runner):
+        # Twice as long, as they may move on as long as their way took.
+        if not _is_affordable(evidence, 2 * (n_asked + n_chains), runner):
             return evidence
-        witness = anneal_few(problem, plan, runner, n_particles)
-        _log.debug("%d particles from the prior: %s", n_particles, witness)
-        if abs(witness.excess(evidence.estimate.value, evidence.estimate.se)) > ERRORS:
-            return evidence
-        n_confirming = evidence.plan.n_confirming + witness.n_families
+        missing = FEWEST_FAMILIES - evidence.plan.n_confirming
+        arrivals = count_arrivals(evidence, problem, plan, n_chains, missing, runner)
+        _log.debug("%d chains from the prior: %s", n_chains, arrivals)
+        n_confirming = evidence.plan.n_confirming + arrivals.n_confirming
         evidence = replace(evidence, plan=replace(evidence.plan, n_confirming=n_confirming))
-        if n_asked:
+        if n_asked or not arrivals.n_confirming:
             return evidence
-        share, n_asked = witness.n_families / n_particles, n_particles
+        # Twice as many as should be enough, as a share is only an estimate.
+        missing -= arrivals.n_confirming
+        n_asked, n_chains = n_chains, int(np.ceil(2.0 * missing * n_chains / arrivals.n_confirming))
     return evidence
 
 

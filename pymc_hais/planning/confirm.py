@@ -9,7 +9,8 @@ too short to reach anything else, so that they agree with one another wherever t
 - where these are few, a small population that goes along the prior's own schedule.
 
 The search for modes after the rounds adds the draws of the prior from which climbs lead to a known mode.  Where all
-these are too few, a larger population from the prior is annealed after the rounds.
+these are too few, chains from the prior are annealed after the rounds, each on its own: see
+:mod:`pymc_hais.run.arrivals`.
 """
 
 from typing import NamedTuple
@@ -91,21 +92,10 @@ def confirm(tried: Trial, first: Trial) -> Confirmation:
     return Confirmation(n_draws + witness.n_families if excess >= -ERRORS else n_draws)
 
 
-def anneal_few(problem: Problem, plan: Plan, runner: Runner, n_particles: int = PARTICLES) -> Witness:
+def anneal_few(problem: Problem, plan: Plan, runner: Runner) -> Witness:
     """Anneal a small population along the prior's own schedule."""
-    runner = runner.with_sampling(draws=-(-n_particles // 2), chains=2)
+    runner = runner.with_sampling(draws=-(-PARTICLES // 2), chains=2)
     report = without_log_z(runner.progress.phase("Confirming"))
     ((_, run),) = anneal_rows(problem, plan.ladder(problem, int(plan.lengths[0])), runner.next_round(), report, runner)
     log_z = float(log_mean_exp(run.log_z)) - plan.log_prior_mass
     return Witness(log_z, measure_symptoms(run).n_families if np.isfinite(log_z) else 0.0)
-
-
-def predicted_share(plan: Plan) -> float:
-    """Return the pilot's families as a share of its particles."""
-    assert plan.pilot is not None
-    return plan.pilot.n_families / len(plan.pilot.positions)
-
-
-def enough_particles(n_draws: float, share: float, most: int) -> int:
-    """Return how many particles from the prior should descend from ``n_draws`` of its draws, if such a share does."""
-    return int(np.clip(n_draws / share, PARTICLES, most))

@@ -221,9 +221,14 @@ def climb(
     return Climbed(peaks, arrivals)
 
 
+def whiten(x: np.ndarray, metric: Metric) -> np.ndarray:
+    """Return positions (n, D) in units of a metric."""
+    return x / metric if metric.ndim == 1 else solve_triangular(metric, x.T, lower=True, check_finite=False).T
+
+
 def distinct(x: np.ndarray, values: np.ndarray, metric: Metric) -> list[int]:
     """Return which of the end points (n, D), the highest first, differ."""
-    whitened = x / metric if metric.ndim == 1 else solve_triangular(metric, x.T, lower=True).T
+    whitened = whiten(x, metric)
     is_left, chosen = np.ones(len(x), bool), []
     while is_left.any():
         first = int(np.argmax(is_left))
