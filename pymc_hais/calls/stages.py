@@ -13,8 +13,8 @@ from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.modes.reference import start_beside
 from pymc_hais.planning.starts import StartOptions, is_auto
-from pymc_hais.problem.problem import Problem
-from pymc_hais.run.arrivals import count_arrivals
+from pymc_hais.problem.problem import CHUNK, Problem
+from pymc_hais.run.arrivals import count_arrivals, moves_on
 from pymc_hais.run.evidence import Evidence, Modes
 from pymc_hais.run.modes.beside_sites import find_modes_beside_sites
 from pymc_hais.run.modes.measured import are_outside, is_lost, measure_outside, reweigh, with_outside
@@ -55,7 +55,7 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
                 evidence = replace(evidence, plan=plan, modes=modes)
             if _is_doubted(evidence):
                 evidence = runner.attempt("a confirmation", partial(_ask_prior, evidence, runner), evidence)
-            if not (_is_doubted(evidence) and _is_affordable(evidence, evidence.run.log_weights.size, runner)):
+            if not (_is_doubted(evidence) and _is_affordable(evidence, _of_a_round(evidence), runner)):
                 return evidence.with_row(count_unconfirmed(evidence.row, evidence.plan.n_confirming))
             what_rounds_did = "were confirmed by too few draws of the prior"
         remembered = _with_particles(remembered, evidence)
@@ -70,13 +70,17 @@ def _is_doubted(evidence: Evidence) -> bool:
     return evidence.stopped_by in ("target_se", "single_round")
 
 
-def _is_affordable(evidence: Evidence, n_particles: int, runner: Runner) -> bool:
-    """Whether annealing so many particles from the prior costs little more than what has been spent."""
+def _of_a_round(evidence: Evidence) -> int:
+    """Count the transitions of a round from the prior."""
+    assert evidence.plan.fallback is not None
+    assert evidence.plan.fallback.length is not None
+    return evidence.plan.fallback.length * evidence.run.log_weights.size
+
+
+def _is_affordable(evidence: Evidence, n_transitions: int, runner: Runner) -> bool:
+    """Whether so many transitions cost little more than what has been spent."""
     plan, kernel = evidence.plan, evidence.problem.engine.kernel
-    assert plan.fallback is not None
-    assert plan.fallback.length is not None
-    n_gradients = plan.fallback.length * n_particles * kernel.n_gradients
-    spared = 0
+    n_gradients, spared = n_transitions * kernel.n_gradients, 0
     if plan.tail is not None and plan.tail.mass:
         spared = plan.tail.length * evidence.run.log_weights.size * kernel.n_gradients
     paid = runner.ledger.gradients
@@ -89,20 +93,23 @@ def _ask_prior(evidence: Evidence, runner: Runner) -> Evidence:
 
     Where too few of the first chains do, their share tells how many more are needed.
     """
-    assert evidence.plan.fallback is not None
-    problem, plan = evidence.plan.fallback.build()
-    n_asked, n_chains = 0, _CHAINS
-    while _is_doubted(evidence):
-        # Twice as long, as they may move on as long as their way took.
-        if not _is_affordable(evidence, 2 * (n_asked + n_chains), runner):
-            return evidence
+    fallback = evidence.plan.fallback
+    assert fallback is not None
+    assert fallback.length is not None
+    problem, plan = fallback.build()
+    a_chain, n_asked, n_chains = fallback.length + moves_on(fallback.length), 0, _CHAINS
+    # As many as a program moves that is compiled already, where these cost less than all evaluations so far.
+    n_compiled = evidence.problem.engine.grain(CHUNK)
+    if n_chains < n_compiled and _is_affordable(evidence, 2 * n_compiled * a_chain, runner):
+        n_chains = n_compiled
+    while _is_doubted(evidence) and _is_affordable(evidence, (n_asked + n_chains) * a_chain, runner):
         missing = FEWEST_FAMILIES - evidence.plan.n_confirming
         arrivals = count_arrivals(evidence, problem, plan, n_chains, missing, runner)
         _log.debug("%d chains from the prior: %s", n_chains, arrivals)
         n_confirming = evidence.plan.n_confirming + arrivals.n_confirming
         evidence = replace(evidence, plan=replace(evidence.plan, n_confirming=n_confirming))
         if n_asked or not arrivals.n_confirming:
-            return evidence
+            break
         # Twice as many as should be enough, as a share is only an estimate.
         missing -= arrivals.n_confirming
         n_asked, n_chains = n_chains, int(np.ceil(2.0 * missing * n_chains / arrivals.n_confirming))

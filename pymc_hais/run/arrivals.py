@@ -29,10 +29,12 @@ class _Limits(NamedTuple):
     """When a chain has arrived, and when all of them together confirm a fit."""
 
     turns: int = 8  # in which the chains move on, at most for as many transitions as their way took
+    fewest_moves: int = 256  # or for as many as this, where that is more
     draws: int = 2000  # of the run's particles, that the chains are compared with
     lowest: float = 0.005  # quantile of their log density that a chain must reach
     higher: float = 1.0  # nats by which a chain's log ratio may be above theirs
     farther: float = 1.1  # times their largest distance from the centre that a chain may be away from it
+    light: float = 0.05  # quantile of the weights of chains that arrived, below which another one was too slow
     elsewhere: float = 0.05  # of the chains that arrived, in number and in weight, may be as many elsewhere
     level: float = 1e-3  # of the tests that compare the arrived with the run's particles, all dimensions together
 
@@ -77,8 +79,8 @@ def compare(chains: Ends, log_weights: np.ndarray, particles: Ends) -> Arrivals:
 
     A chain has arrived if its log density, the log ratio and its distance are among those of the particles.  A region
     that the fit does not cover has a higher log ratio than any of its particles.  A chain of lower density than they
-    have either was too slow, and then its weight is below that of all which arrived, or it is in a wide region of low
-    density, whose mass its weight tells.
+    have either was too slow, and then its weight is below that of nearly all which arrived, or it is in a wide region
+    of low density, whose mass its weight tells.
     """
     is_typical = chains.log_joint >= np.quantile(particles.log_joint, _LIMITS.lowest)
     is_covered = (chains.log_ratio <= particles.log_ratio.max() + _LIMITS.higher) & (
@@ -88,7 +90,7 @@ def compare(chains: Ends, log_weights: np.ndarray, particles: Ends) -> Arrivals:
     n_arrived = int(has_arrived.sum())
     if not n_arrived:
         return Arrivals(0, int(is_typical.sum()), 1.0, 1.0)
-    has_weight = log_weights >= log_weights[has_arrived].min()
+    has_weight = log_weights >= np.quantile(log_weights[has_arrived], _LIMITS.light)
     weights = np.exp(log_weights - log_weights.max())
     arrived = chains.take(has_arrived)
     pairs = [*zip(arrived.positions.T, particles.positions.T, strict=True), (arrived.log_joint, particles.log_joint)]
@@ -98,18 +100,23 @@ def compare(chains: Ends, log_weights: np.ndarray, particles: Ends) -> Arrivals:
     return Arrivals(n_arrived, int(is_elsewhere.sum()), float(weights[~has_arrived].sum() / weights.sum()), p_value)
 
 
+def moves_on(length: int) -> int:
+    """Return how many transitions at beta = 1 a chain makes, at most, after so many temperatures."""
+    return max(length, _LIMITS.fewest_moves)
+
+
 def count_arrivals(
     evidence: Evidence, prior: Problem, plan: Plan, n_chains: int, n_missing: float, runner: Runner
 ) -> Arrivals:
     """Anneal chains from draws of the prior, along its own plan, and compare their ends with the particles of a run.
 
-    The chains move on at beta = 1 until as many as are missing confirm the run's start, at most as long as their way
-    took.
+    The chains move on at beta = 1 until as many as are missing confirm the run's start, or for a limited number of
+    transitions.
     """
     problem, ladder = evidence.problem, evidence.ladder
-    runner = runner.with_sampling(draws=-(-n_chains // 2), chains=2)
+    runner = runner.with_sampling(draws=n_chains, chains=1)
     place, length = runner.next_round(), int(plan.lengths[0])
-    n_moves = -(-length // _LIMITS.turns)
+    n_moves = -(-moves_on(length) // _LIMITS.turns)
     alone = replace(plan.ladder(prior, length), resample_below=0.0)
     report = without_log_z(runner.progress.phase("Confirming"))
     ((_, run),) = anneal_rows(prior, alone, place, report, runner)

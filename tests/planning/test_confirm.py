@@ -10,8 +10,9 @@ import pytest
 import pymc_hais
 from pymc_hais.calls import stages
 from pymc_hais.estimators import LogZEstimate, Tail
-from pymc_hais.planning.confirm import AGREEMENT, Witness, tolerance
+from pymc_hais.planning.confirm import AGREEMENT, tolerance
 from pymc_hais.results.findings.plan import check_start
+from pymc_hais.run.arrivals import Arrivals
 from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.plan import Fallback
 from pymc_hais.run.row_evidence import RowEvidence, count_unconfirmed
@@ -124,55 +125,43 @@ def test_evaluations_that_a_small_tail_spared_may_go_to_the_prior(mass, is_worth
     ledger = SimpleNamespace(gradients=Counter(rounds=50 * 400))
     runner = SimpleNamespace(ledger=ledger, clock=SimpleNamespace(left=np.inf))
     assert stages._is_doubted(evidence)
-    assert stages._is_affordable(evidence, 400, runner) == is_worth
+    assert stages._is_affordable(evidence, 900 * 400, runner) == is_worth
 
 
-def doubted_fit(n_confirming, n_families):
-    """A fit after 200,000 gradients; 500 particles led from the prior, in 90 temperatures, to this many families."""
-    prior = SimpleNamespace(pilot=pilot(n_families))
-    plan = plan_of(n_confirming=n_confirming, fallback=Fallback(lambda: (None, prior), 90))
-    problem = SimpleNamespace(engine=SimpleNamespace(kernel=SimpleNamespace(n_gradients=1)))
+def doubted_fit(n_confirming):
+    """A fit; a round from the prior has 90 temperatures, so that a chain makes 346 transitions."""
+    plan = plan_of(n_confirming=n_confirming, fallback=Fallback(lambda: (None, None), 90))
+    engine = SimpleNamespace(kernel=SimpleNamespace(n_gradients=1), grain=lambda n: n)
+    problem = SimpleNamespace(engine=engine)
     row = RowEvidence(LogZEstimate(-3.0, 0.01, -3.02, -2.98), None, ())
     evidence = Evidence(problem, plan, (row,), None, build_run(np.zeros((4, 1000)), [0.0] * 4), "target_se", 1000)
-    ledger = SimpleNamespace(gradients=Counter(rounds=50 * 4000))
+    ledger = SimpleNamespace(gradients=Counter())
     return evidence, SimpleNamespace(ledger=ledger, clock=SimpleNamespace(left=np.inf))
 
 
 @pytest.mark.parametrize(
-    ("found", "affordable", "n_confirming"),
+    ("n_confirming", "gradients", "found", "asked_for", "n_confirmed"),
     [
-        (Witness(-3.3, 25.0), 2.0, 37.0),  # three errors of 25 draws are 0.6 nats
-        (Witness(-3.7, 25.0), 2.0, 12.0),
-        (Witness(-2.3, 25.0), 2.0, 12.0),
-        (Witness(-3.3, 25.0), 0.1, 12.0),
+        (12.0, 150_000, [90], [(100, 8.0)], 102.0),
+        (12.0, 150_000, [0], [(100, 8.0)], 12.0),  # they found something else
+        (12.0, 150_000, [2, 7], [(100, 8.0), (600, 6.0)], 21.0),  # 6 are still missing, and one of 50 leads there
+        (12.0, 150_000, [2, 3], [(100, 8.0), (600, 6.0)], 17.0),
+        (12.0, 150_000, [1], [(100, 8.0)], 13.0),  # 1,400 more would cost too much
+        (12.0, 15_000, [], [], 12.0),
+        (12.0, 350_000, [450], [(500, 8.0)], 462.0),  # a program for so many is compiled
     ],
 )
-def test_particles_from_the_prior_confirm_a_fit_if_their_log_z_agrees(monkeypatch, found, affordable, n_confirming):
-    asked = []
-    monkeypatch.setattr(stages, "_AFFORDABLE", affordable)
-    monkeypatch.setattr(stages, "anneal_few", lambda *given: asked.append(given[-1]) or found)
-    evidence, runner = doubted_fit(12.0, 20.0)
-    assert stages._ask_prior(evidence, runner).plan.n_confirming == n_confirming
-    # 8 draws are missing from 20, and one of 25 of the pilot's particles descends from a draw of its own.
-    assert asked == ([400] if affordable == 2.0 else [])
+def test_chains_from_the_prior_confirm_a_fit(monkeypatch, n_confirming, gradients, found, asked_for, n_confirmed):
+    asked, left = [], iter(found)
 
+    def count(evidence, prior, plan, n_chains, n_missing, runner):
+        asked.append((n_chains, n_missing))
+        return Arrivals(next(left), 0, 0.0, 1.0)
 
-@pytest.mark.parametrize(
-    ("families", "asked_for", "n_confirming"),
-    [
-        ([10.0, 12.0], [250, 500], 22.0),  # 10 are missing, and one particle of 25 has a family of its own
-        ([10.0, 9.0], [250, 500], 19.0),  # two populations are enough
-        ([2.0], [250], 2.0),  # 4,000 would cost too much
-        ([21.0], [250], 21.0),
-    ],
-)
-def test_a_few_particles_from_the_prior_show_how_many_are_needed(monkeypatch, families, asked_for, n_confirming):
-    """The pilot predicts that 8,000 are, which would cost too much."""
-    asked, left = [], iter(families)
-    monkeypatch.setattr(stages, "anneal_few", lambda *given: asked.append(given[-1]) or Witness(-3.0, next(left)))
-    evidence, runner = doubted_fit(0.0, 2.5)
-    runner.ledger.gradients["rounds"] = 40_000
-    assert stages._ask_prior(evidence, runner).plan.n_confirming == n_confirming
+    monkeypatch.setattr(stages, "count_arrivals", count)
+    evidence, runner = doubted_fit(n_confirming)
+    runner.ledger.gradients["rounds"] = gradients
+    assert stages._ask_prior(evidence, runner).plan.n_confirming == n_confirmed
     assert asked == asked_for
 
 

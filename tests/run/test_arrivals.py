@@ -1,0 +1,112 @@
+"""Chains from the prior that end among the particles of a run from a fit, and chains that do not."""
+
+from dataclasses import replace
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_hais.calls import stages
+from pymc_hais.run.arrivals import Ends, compare
+from pymc_hais.run.plan import Fallback
+from tests.front_door import estimate
+from tests.toys import HAS_JAX
+
+RNG = np.random.default_rng(5)
+
+
+def ends(positions, log_ratio=None, width=1.0):
+    """Build ends of which the target is a normal distribution with the fit's centre, and of this width."""
+    log_joint = -0.5 * np.sum((positions / width) ** 2, axis=1) - positions.shape[1] * np.log(width)
+    log_ratio = np.zeros(len(positions)) if log_ratio is None else log_ratio
+    return Ends(positions, log_joint, log_ratio, np.linalg.norm(positions, axis=1))
+
+
+PARTICLES = ends(RNG.normal(size=(2000, 3)))
+
+
+def test_chains_that_end_among_the_particles_confirm_a_fit():
+    found = compare(ends(RNG.normal(size=(100, 3))), RNG.normal(size=100), PARTICLES)
+    assert found.n_arrived >= 97
+    assert found.n_confirming == found.n_arrived
+
+
+def test_chains_where_the_target_is_far_above_the_fit_do_not():
+    is_there = np.arange(100) < 8
+    chains = ends(RNG.normal(size=(100, 3)), np.where(is_there, 30.0, 0.0))
+    found = compare(chains, np.zeros(100), PARTICLES)
+    assert found.n_elsewhere >= 8
+    assert found.n_confirming == 0
+
+
+def test_chains_in_a_wide_region_of_low_density_do_not_where_it_has_weight():
+    """Of the same mass in three dimensions, ten times as wide: its density is 7 nats lower."""
+    is_wide = np.arange(100) < 30
+    chains = ends(np.where(is_wide[:, None], 10.0, 1.0) * RNG.normal(size=(100, 3)))
+    log_joint = np.where(is_wide, -12.0, chains.log_joint)
+    wide = chains._replace(log_joint=log_joint)
+    found = compare(wide, np.zeros(100), PARTICLES)
+    assert found.n_elsewhere >= 30
+    assert found.n_confirming == 0
+    # Chains that were too slow have lost their weight on the way.
+    late = compare(wide, np.where(is_wide, -100.0, 0.0), PARTICLES)
+    assert late.n_confirming == late.n_arrived > 60
+
+
+def test_chains_that_fill_less_or_more_than_the_particles_do_not():
+    for width in (0.3, 1.0):
+        particles = ends(PARTICLES.positions * [1.0, 1.0, 1.3 - width])
+        found = compare(ends(RNG.normal(size=(100, 3)) * [1.0, 1.0, width]), np.zeros(100), particles)
+        assert found.n_arrived > 50
+        assert found.p_value < 1e-3
+        assert found.n_confirming == 0
+
+
+def test_chains_of_which_none_arrives_say_nothing():
+    nowhere = ends(np.full((100, 3), np.nan), np.full(100, np.nan))._replace(
+        log_joint=np.full(100, -np.inf), distances=np.full(100, np.inf)
+    )
+    assert compare(nowhere, np.full(100, -np.inf), PARTICLES).n_confirming == 0
+
+
+def halves():
+    """Six shrunk slopes, whose joint density has no mode, and the size of a number whose sign nothing tells."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(40, 6))
+    with pm.Model() as model:
+        tau, local = pm.HalfStudentT("tau", 2, 0.2), pm.HalfStudentT("local", 3, 1.0, shape=6)
+        slopes = pm.Normal("z", 0.0, 1.0, shape=6) * tau * local
+        pm.Normal("y", x @ slopes, 1.0, observed=x[:, 0] * 2.0 + rng.normal(size=40))
+        number = pm.Normal("number", 0.0, 1.0)
+        pm.Normal("size", 10.0 * pm.math.abs(number), 1.0, observed=8.0)
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
+@pytest.mark.parametrize(("part", "is_confirmed"), [("both", True), ("positive", False)])
+def test_a_fit_to_one_of_two_halves_gives_way_to_the_prior(monkeypatch, part, is_confirmed):
+    model, run_rounds, priors = halves(), stages.run_rounds, []
+
+    def doubt(problem, plan, runner):
+        if problem.is_prior:
+            priors.append((problem, plan))
+            return run_rounds(problem, plan, runner)
+        fallback = Fallback(lambda: priors[0], int(priors[0][1].lengths[0]))
+        plan = replace(plan, n_confirming=0.0, fallback=fallback)
+        return run_rounds(problem, plan, runner)
+
+    monkeypatch.setattr(stages, "run_rounds", doubt)
+    monkeypatch.setattr(stages, "find_modes", lambda *_: None)
+    monkeypatch.setattr(stages, "_AFFORDABLE", 100.0)
+    whole, idata = estimate(model, reference="prior", draws=1000, random_seed=1)
+    posterior = idata["posterior"].dataset
+    draws = {name: posterior[name].values.reshape(-1, *posterior[name].shape[2:]) for name in posterior}
+    is_chosen = np.abs(draws["number"]) > 0.0 if part == "both" else draws["number"] > 0.0
+    assert is_chosen.mean() > 0.4
+    fit = az.from_dict({"posterior": {name: values[is_chosen][None] for name, values in draws.items()}})
+    found, idata = estimate(model, reference=fit, random_seed=2)
+    assert (idata["posterior"].attrs["reference"] != "the prior") == is_confirmed
+    assert abs(found.value - whole.value) < 4.0 * np.hypot(found.se, whole.se)
+    assert found.se < 0.2
