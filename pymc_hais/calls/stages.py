@@ -40,11 +40,14 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
     The search climbs from ``points`` (n, D), flat vectors of known modes, and from particles of runs that are given up.
     """
     remembered: np.ndarray | None = None
+    prior: Fallback | None = None  # given up as a start, but chains from there can still confirm a fit
     while True:
         log_start(problem, plan, runner)
         evidence = run_rounds(problem, plan, runner)
         if evidence.stopped_by == "refuted":
             what_rounds_did = "spoke against that start"
+            if problem.is_prior:
+                prior = Fallback(lambda start=(problem, plan): start, int(plan.lengths[0]))
         else:
             if problem.layout.n_sites:
                 modes = find_modes_beside_sites(evidence, runner)
@@ -53,19 +56,20 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
             if modes is not None:
                 plan = replace(plan, n_confirming=plan.n_confirming + modes.n_confirming)
                 evidence = replace(evidence, plan=plan, modes=modes)
-            if _is_doubted(evidence):
-                evidence = runner.attempt("a confirmation", partial(_ask_prior, evidence, runner), evidence)
-            if not (_is_doubted(evidence) and _is_affordable(evidence, _of_a_round(evidence), runner)):
+            source = plan.fallback or prior
+            if source is not None and _is_doubted(evidence, source):
+                evidence = runner.attempt("a confirmation", partial(_ask_prior, evidence, source, runner), evidence)
+            is_worth = _is_doubted(evidence, plan.fallback) and _is_affordable(evidence, _of_a_round(evidence), runner)
+            if not is_worth:
                 return evidence.with_row(count_unconfirmed(evidence.row, evidence.plan.n_confirming))
             what_rounds_did = "were confirmed by too few draws of the prior"
         remembered = _with_particles(remembered, evidence)
         problem, plan = _next_best(evidence, what_rounds_did)
 
 
-def _is_doubted(evidence: Evidence) -> bool:
-    """Whether the evidence for a fitted start is weak, and a pilot has told the price of annealing from the prior."""
-    plan, fallback = evidence.plan, evidence.plan.fallback
-    if plan.n_confirming >= FEWEST_FAMILIES or fallback is None or fallback.length is None:
+def _is_doubted(evidence: Evidence, source: Fallback | None) -> bool:
+    """Whether the evidence for a fitted start is weak, and the price of annealing from the prior is known."""
+    if evidence.plan.n_confirming >= FEWEST_FAMILIES or source is None or source.length is None:
         return False
     return evidence.stopped_by in ("target_se", "single_round")
 
@@ -88,31 +92,35 @@ def _is_affordable(evidence: Evidence, n_transitions: int, runner: Runner) -> bo
     return n_gradients <= affordable and n_gradients * plan.seconds_per_gradient < runner.clock.left
 
 
-def _ask_prior(evidence: Evidence, runner: Runner) -> Evidence:
+def _ask_prior(evidence: Evidence, prior: Fallback, runner: Runner) -> Evidence:
     """Anneal chains from the prior, each on its own; count those that end among the particles of the rounds.
 
-    Where too few of the first chains do, their share tells how many more are needed.
+    Where too few of the chains do, their share tells how many more are needed.  Where some were too slow to tell
+    anything, others take more temperatures.
     """
-    fallback = evidence.plan.fallback
-    assert fallback is not None
-    assert fallback.length is not None
-    problem, plan = fallback.build()
-    a_chain, n_asked, n_chains = fallback.length + moves_on(fallback.length), 0, _CHAINS
+    assert prior.length is not None
+    problem, plan = prior.build()
+    length, n_chains, n_transitions = prior.length, _CHAINS, 0
     # As many as a program moves that is compiled already, where these cost less than all evaluations so far.
     n_compiled = evidence.problem.engine.grain(CHUNK)
-    if n_chains < n_compiled and _is_affordable(evidence, 2 * n_compiled * a_chain, runner):
+    if n_chains < n_compiled and _is_affordable(evidence, 2 * n_compiled * (length + moves_on(length)), runner):
         n_chains = n_compiled
-    while _is_doubted(evidence) and _is_affordable(evidence, (n_asked + n_chains) * a_chain, runner):
-        missing = FEWEST_FAMILIES - evidence.plan.n_confirming
-        arrivals = count_arrivals(evidence, problem, plan, n_chains, missing, runner)
-        _log.debug("%d chains from the prior: %s", n_chains, arrivals)
-        n_confirming = evidence.plan.n_confirming + arrivals.n_confirming
-        evidence = replace(evidence, plan=replace(evidence.plan, n_confirming=n_confirming))
-        if n_asked or not arrivals.n_confirming:
+    while _is_doubted(evidence, prior):
+        n_transitions += n_chains * (length + moves_on(length))
+        if not _is_affordable(evidence, n_transitions, runner):
             break
-        # Twice as many as should be enough, as a share is only an estimate.
-        missing -= arrivals.n_confirming
-        n_asked, n_chains = n_chains, int(np.ceil(2.0 * missing * n_chains / arrivals.n_confirming))
+        missing = FEWEST_FAMILIES - evidence.plan.n_confirming
+        arrivals = count_arrivals(evidence, problem, plan, length, n_chains, missing, runner)
+        _log.debug("%d chains from the prior: %s", n_chains, arrivals)
+        if arrivals.are_elsewhere:
+            break
+        if n_arrived := arrivals.n_confirming:
+            n_confirming = evidence.plan.n_confirming + n_arrived
+            evidence = replace(evidence, plan=replace(evidence.plan, n_confirming=n_confirming))
+            # Twice as many as should be enough, as a share is only an estimate.
+            n_chains = max(_CHAINS, int(np.ceil(2.0 * (missing - n_arrived) * n_chains / n_arrived)))
+        else:
+            length, n_chains = 4 * length, _CHAINS
     return evidence
 
 

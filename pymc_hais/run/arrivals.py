@@ -59,18 +59,21 @@ class Arrivals(NamedTuple):
     """How many chains ended among a run's particles, and what speaks against counting them."""
 
     n_arrived: int
-    n_elsewhere: int  # chains that ended elsewhere, and not for want of time
-    share_elsewhere: float  # of all chains that did not arrive, in their weights
+    n_elsewhere: int  # chains that ended where the density is as high, and the fit is not
+    n_late: int  # chains that ended where the density is lower, with as much weight as those that arrived
+    share: float  # of all chains that did not arrive, in their weights
     p_value: float  # of the hypothesis that the arrived follow the same distribution as the run's particles
+
+    @property
+    def are_elsewhere(self) -> bool:
+        """Whether chains have found another part of the posterior, or another distribution in this one."""
+        return self.n_elsewhere > _LIMITS.elsewhere * self.n_arrived or self.p_value < _LIMITS.level
 
     @property
     def n_confirming(self) -> int:
         """How many chains confirm the fit; none, if some may have found another part of the posterior."""
-        is_sure = (
-            self.n_elsewhere <= _LIMITS.elsewhere * self.n_arrived
-            and self.share_elsewhere <= _LIMITS.elsewhere
-            and self.p_value >= _LIMITS.level
-        )
+        most = _LIMITS.elsewhere * self.n_arrived
+        is_sure = not self.are_elsewhere and self.n_elsewhere + self.n_late <= most and self.share <= _LIMITS.elsewhere
         return self.n_arrived if is_sure else 0
 
 
@@ -89,15 +92,16 @@ def compare(chains: Ends, log_weights: np.ndarray, particles: Ends) -> Arrivals:
     has_arrived = is_typical & is_covered
     n_arrived = int(has_arrived.sum())
     if not n_arrived:
-        return Arrivals(0, int(is_typical.sum()), 1.0, 1.0)
+        return Arrivals(0, int(is_typical.sum()), 0, 1.0, 1.0)
     has_weight = log_weights >= np.quantile(log_weights[has_arrived], _LIMITS.light)
     weights = np.exp(log_weights - log_weights.max())
     arrived = chains.take(has_arrived)
     pairs = [*zip(arrived.positions.T, particles.positions.T, strict=True), (arrived.log_joint, particles.log_joint)]
     # Bonferroni's correction.
     p_value = min(1.0, len(pairs) * min(float(ks_2samp(*pair).pvalue) for pair in pairs))
-    is_elsewhere = ~has_arrived & (is_typical | has_weight)
-    return Arrivals(n_arrived, int(is_elsewhere.sum()), float(weights[~has_arrived].sum() / weights.sum()), p_value)
+    is_elsewhere, is_late = is_typical & ~is_covered, ~is_typical & has_weight
+    share = float(weights[~has_arrived].sum() / weights.sum())
+    return Arrivals(n_arrived, int(is_elsewhere.sum()), int(is_late.sum()), share, p_value)
 
 
 def moves_on(length: int) -> int:
@@ -106,17 +110,16 @@ def moves_on(length: int) -> int:
 
 
 def count_arrivals(
-    evidence: Evidence, prior: Problem, plan: Plan, n_chains: int, n_missing: float, runner: Runner
+    evidence: Evidence, prior: Problem, plan: Plan, length: int, n_chains: int, n_missing: float, runner: Runner
 ) -> Arrivals:
-    """Anneal chains from draws of the prior, along its own plan, and compare their ends with the particles of a run.
+    """Anneal chains from draws of the prior, and compare their ends with the particles of a run.
 
-    The chains move on at beta = 1 until as many as are missing confirm the run's start, or for a limited number of
-    transitions.
+    They take ``length`` temperatures, by the prior's own plan.  Then they move on at beta = 1 until as many as are
+    missing confirm the run's start, or for a limited number of transitions.
     """
     problem, ladder = evidence.problem, evidence.ladder
     runner = runner.with_sampling(draws=n_chains, chains=1)
-    place, length = runner.next_round(), int(plan.lengths[0])
-    n_moves = -(-moves_on(length) // _LIMITS.turns)
+    place, n_moves = runner.next_round(), -(-moves_on(length) // _LIMITS.turns)
     alone = replace(plan.ladder(prior, length), resample_below=0.0)
     report = without_log_z(runner.progress.phase("Confirming"))
     ((_, run),) = anneal_rows(prior, alone, place, report, runner)
@@ -127,7 +130,7 @@ def count_arrivals(
     rows = [0] * len(starts)
     particles = problem.start_at(rows, runner.seeds.streams(place), draws).evaluate(problem.engine)
     known = _particles(evidence)
-    state, found = particles.state, Arrivals(0, 0, 1.0, 1.0)
+    state, found = particles.state, Arrivals(0, 0, 0, 1.0, 1.0)
     for turn in range(_LIMITS.turns):
         first_step = length + 1 + turn * n_moves  # the noise of the steps before is the way's own
         state = move(problem.engine, ladder, state, particles.inputs, particles.keys, n_moves, first_step)

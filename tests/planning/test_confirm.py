@@ -124,7 +124,7 @@ def test_evaluations_that_a_small_tail_spared_may_go_to_the_prior(mass, is_worth
     evidence = SimpleNamespace(plan=plan, run=run, problem=problem, stopped_by="target_se")
     ledger = SimpleNamespace(gradients=Counter(rounds=50 * 400))
     runner = SimpleNamespace(ledger=ledger, clock=SimpleNamespace(left=np.inf))
-    assert stages._is_doubted(evidence)
+    assert stages._is_doubted(evidence, plan.fallback)
     assert stages._is_affordable(evidence, 900 * 400, runner) == is_worth
 
 
@@ -139,29 +139,39 @@ def doubted_fit(n_confirming):
     return evidence, SimpleNamespace(ledger=ledger, clock=SimpleNamespace(left=np.inf))
 
 
+LATE, ELSEWHERE = Arrivals(60, 0, 30, 0.01, 1.0), Arrivals(60, 30, 0, 0.3, 1.0)
+
+
+def arrived(n):
+    return Arrivals(n, 0, 0, 0.0, 1.0)
+
+
 @pytest.mark.parametrize(
-    ("n_confirming", "gradients", "found", "asked_for", "n_confirmed"),
+    ("gradients", "found", "asked_for", "n_confirmed"),
     [
-        (12.0, 150_000, [90], [(100, 8.0)], 102.0),
-        (12.0, 150_000, [0], [(100, 8.0)], 12.0),  # they found something else
-        (12.0, 150_000, [2, 7], [(100, 8.0), (600, 6.0)], 21.0),  # 6 are still missing, and one of 50 leads there
-        (12.0, 150_000, [2, 3], [(100, 8.0), (600, 6.0)], 17.0),
-        (12.0, 150_000, [1], [(100, 8.0)], 13.0),  # 1,400 more would cost too much
-        (12.0, 15_000, [], [], 12.0),
-        (12.0, 350_000, [450], [(500, 8.0)], 462.0),  # a program for so many is compiled
+        (150_000, [arrived(90)], [(90, 100, 8)], 102.0),
+        (150_000, [ELSEWHERE], [(90, 100, 8)], 12.0),
+        # 6 are still missing, and one of 50 leads there.
+        (150_000, [arrived(2), arrived(7)], [(90, 100, 8), (90, 600, 6)], 21.0),
+        (150_000, [arrived(2), arrived(3)], [(90, 100, 8), (90, 600, 6)], 17.0),  # 400 more would cost too much
+        (150_000, [arrived(1)], [(90, 100, 8)], 13.0),
+        (150_000, [LATE, arrived(90)], [(90, 100, 8), (360, 100, 8)], 102.0),
+        (150_000, [LATE, LATE], [(90, 100, 8), (360, 100, 8)], 12.0),
+        (15_000, [], [], 12.0),
+        (350_000, [arrived(450)], [(90, 500, 8)], 462.0),  # a program for so many is compiled
     ],
 )
-def test_chains_from_the_prior_confirm_a_fit(monkeypatch, n_confirming, gradients, found, asked_for, n_confirmed):
+def test_chains_from_the_prior_confirm_a_fit(monkeypatch, gradients, found, asked_for, n_confirmed):
     asked, left = [], iter(found)
 
-    def count(evidence, prior, plan, n_chains, n_missing, runner):
-        asked.append((n_chains, n_missing))
-        return Arrivals(next(left), 0, 0.0, 1.0)
+    def count(evidence, prior, plan, length, n_chains, n_missing, runner):
+        asked.append((length, n_chains, n_missing))
+        return next(left)
 
     monkeypatch.setattr(stages, "count_arrivals", count)
-    evidence, runner = doubted_fit(n_confirming)
+    evidence, runner = doubted_fit(12.0)
     runner.ledger.gradients["rounds"] = gradients
-    assert stages._ask_prior(evidence, runner).plan.n_confirming == n_confirmed
+    assert stages._ask_prior(evidence, evidence.plan.fallback, runner).plan.n_confirming == n_confirmed
     assert asked == asked_for
 
 

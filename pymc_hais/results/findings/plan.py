@@ -49,7 +49,7 @@ def check_start(plan: Plan, evidence: Evidence, runner: Runner) -> Iterator[Find
     yield Finding(
         "unconfirmed",
         "error",
-        f"The run starts from a fit, and about {plan.n_confirming:.0f} effective draws of the prior led to where the "
+        f"The run starts from a fit, and about {int(plan.n_confirming)} effective draws of the prior led to where the "
         f"fit is; at least {FEWEST_FAMILIES:.0f} are needed. log Z lacks the parts of the posterior, if there are any, "
         "that the fit does not cover.",
         f'Pass reference="prior"{cost}.',
