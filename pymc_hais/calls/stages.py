@@ -47,7 +47,7 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
         if evidence.stopped_by == "refuted":
             what_rounds_did = "spoke against that start"
             if problem.is_prior:
-                prior = Fallback(lambda start=(problem, plan): start, int(plan.lengths[0]))
+                prior = Fallback(partial(_compiled, problem, plan), int(plan.lengths[0]))
         else:
             if problem.layout.n_sites:
                 modes = find_modes_beside_sites(evidence, runner)
@@ -56,15 +56,21 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
             if modes is not None:
                 plan = replace(plan, n_confirming=plan.n_confirming + modes.n_confirming)
                 evidence = replace(evidence, plan=plan, modes=modes)
-            source = plan.fallback or prior
+            source = evidence.plan.fallback or prior
             if source is not None and _is_doubted(evidence, source):
                 evidence = runner.attempt("a confirmation", partial(_ask_prior, evidence, source, runner), evidence)
-            is_worth = _is_doubted(evidence, plan.fallback) and _is_affordable(evidence, _of_a_round(evidence), runner)
+            is_worth = _is_doubted(evidence, evidence.plan.fallback) and _is_affordable(
+                evidence, _of_a_round(evidence), runner
+            )
             if not is_worth:
                 return evidence.with_row(count_unconfirmed(evidence.row, evidence.plan.n_confirming))
             what_rounds_did = "were confirmed by too few draws of the prior"
         remembered = _with_particles(remembered, evidence)
         problem, plan = _next_best(evidence, what_rounds_did)
+
+
+def _compiled(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
+    return problem, plan
 
 
 def _is_doubted(evidence: Evidence, source: Fallback | None) -> bool:

@@ -65,15 +65,24 @@ class Arrivals(NamedTuple):
     p_value: float  # of the hypothesis that the arrived follow the same distribution as the run's particles
 
     @property
+    def most(self) -> float:
+        """How many chains may be elsewhere, or late."""
+        return _LIMITS.elsewhere * self.n_arrived
+
+    @property
     def are_elsewhere(self) -> bool:
-        """Whether chains have found another part of the posterior, or another distribution in this one."""
-        return self.n_elsewhere > _LIMITS.elsewhere * self.n_arrived or self.p_value < _LIMITS.level
+        """Whether chains have found another part of the posterior, or another distribution in this one.
+
+        Where some are late, those that arrived are the fastest, and need not follow the whole distribution.
+        """
+        return self.n_elsewhere > self.most or (self.n_late <= self.most and self.p_value < _LIMITS.level)
 
     @property
     def n_confirming(self) -> int:
         """How many chains confirm the fit; none, if some may have found another part of the posterior."""
-        most = _LIMITS.elsewhere * self.n_arrived
-        is_sure = not self.are_elsewhere and self.n_elsewhere + self.n_late <= most and self.share <= _LIMITS.elsewhere
+        is_sure = (
+            not self.are_elsewhere and self.n_elsewhere + self.n_late <= self.most and self.share <= _LIMITS.elsewhere
+        )
         return self.n_arrived if is_sure else 0
 
 

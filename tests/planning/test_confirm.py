@@ -69,7 +69,7 @@ def test_each_start_that_rounds_refute_gives_way_to_the_next(monkeypatch):
     monkeypatch.setattr(stages, "log_start", lambda *_: None)
     monkeypatch.setattr(stages, "find_modes", lambda evidence, runner, points, seen: searched.append(seen))
     monkeypatch.setattr(stages, "run_rounds", refute)
-    problem = SimpleNamespace(label="a fit", layout=SimpleNamespace(n_sites=0), to_model=lambda x: x)
+    problem = SimpleNamespace(label="a fit", is_prior=False, layout=SimpleNamespace(n_sites=0), to_model=lambda x: x)
     second = plan_of(fallback=Fallback(lambda: (problem, plan_of())))
     found = stages.run_until_confirmed(problem, plan_of(fallback=Fallback(lambda: (problem, second))), None, None)
     assert found.stopped_by == "target_se"
