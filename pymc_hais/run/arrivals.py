@@ -1,7 +1,7 @@
 """Chains from the prior, each on its own: how many end where the particles of a run from a fit are.
 
 A population from the prior soon descends from a few of its draws, however many of the others would have led to the same
-place.  Chains that are annealed without resampling compete with nobody, so that a hundred of them are often as much
+place.  Chains that are annealed without resampling do not compete, so that a hundred of them are often as much
 evidence for a fit as thousands of particles.  They take the prior's own ladder, and then transitions at beta = 1 with
 the settings of the run.
 """
@@ -56,7 +56,7 @@ class Ends(NamedTuple):
 
 
 class Arrivals(NamedTuple):
-    """How many chains ended among a run's particles, and what speaks against counting them."""
+    """How many chains ended among the particles of a run, and whether the others ended elsewhere."""
 
     n_arrived: int
     n_elsewhere: int  # chains that ended where the density is as high, and the fit is not
