@@ -59,9 +59,7 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
             source = evidence.plan.fallback or prior
             if source is not None and _is_doubted(evidence, source):
                 evidence = runner.attempt("a confirmation", partial(_ask_prior, evidence, source, runner), evidence)
-            is_worth = _is_doubted(evidence, evidence.plan.fallback) and _is_affordable(
-                evidence, _of_a_round(evidence), runner
-            )
+            is_worth = _is_doubted(evidence, evidence.plan.fallback) and _is_round_affordable(evidence, runner)
             if not is_worth:
                 return evidence.with_row(count_unconfirmed(evidence.row, evidence.plan.n_confirming))
             what_rounds_did = "were confirmed by too few draws of the prior"
@@ -80,53 +78,58 @@ def _is_doubted(evidence: Evidence, source: Fallback | None) -> bool:
     return evidence.stopped_by in ("target_se", "single_round")
 
 
-def _of_a_round(evidence: Evidence) -> int:
-    """Count the transitions of a round from the prior."""
+def _is_round_affordable(evidence: Evidence, runner: Runner) -> bool:
+    """Whether a round from the prior costs little more than what has been spent."""
     assert evidence.plan.fallback is not None
     assert evidence.plan.fallback.length is not None
-    return evidence.plan.fallback.length * evidence.run.log_weights.size
+    return evidence.plan.fallback.length * evidence.run.log_weights.size <= _affordable(evidence, runner)
 
 
-def _is_affordable(evidence: Evidence, n_transitions: int, runner: Runner) -> bool:
-    """Whether so many transitions cost little more than what has been spent."""
-    plan, kernel = evidence.plan, evidence.problem.engine.kernel
-    n_gradients, spared = n_transitions * kernel.n_gradients, 0
+def _affordable(evidence: Evidence, runner: Runner) -> float:
+    """Return how many transitions cost little more than what has been spent, in the time that is left."""
+    plan, n_gradients = evidence.plan, evidence.problem.engine.kernel.n_gradients
+    spared = 0
     if plan.tail is not None and plan.tail.mass:
-        spared = plan.tail.length * evidence.run.log_weights.size * kernel.n_gradients
+        spared = plan.tail.length * evidence.run.log_weights.size * n_gradients
     paid = runner.ledger.gradients
-    affordable = _AFFORDABLE * max(paid.total() - paid[DIAGNOSIS], spared)
-    return n_gradients <= affordable and n_gradients * plan.seconds_per_gradient < runner.clock.left
+    most = _AFFORDABLE * max(paid.total() - paid[DIAGNOSIS], spared)
+    if plan.seconds_per_gradient:
+        most = min(most, runner.clock.left / plan.seconds_per_gradient)
+    return most / n_gradients
 
 
 def _ask_prior(evidence: Evidence, prior: Fallback, runner: Runner) -> Evidence:
     """Anneal chains from the prior, each on its own; count those that end among the particles of the rounds.
 
-    Where too few of the chains do, their share tells how many more are needed.  Where some were too slow to tell
-    anything, others take more temperatures.
+    Where too few of the chains do, their share tells how many more are needed.  Where some may have been too slow,
+    others take more temperatures.
     """
     assert prior.length is not None
     problem, plan = prior.build()
-    length, n_chains, n_transitions = prior.length, _CHAINS, 0
+    if not problem.is_prior:
+        return evidence
+    length, n_chains, most = prior.length, _CHAINS, _affordable(evidence, runner)
     # As many as a program moves that is compiled already, where these cost less than all evaluations so far.
-    n_compiled = evidence.problem.engine.grain(CHUNK)
-    if n_chains < n_compiled and _is_affordable(evidence, 2 * n_compiled * (length + moves_on(length)), runner):
+    n_compiled = evidence.problem.engine.tile(CHUNK)
+    if n_chains < n_compiled and 2 * n_compiled * (length + moves_on(length)) <= most:
         n_chains = n_compiled
     while _is_doubted(evidence, prior):
-        n_transitions += n_chains * (length + moves_on(length))
-        if not _is_affordable(evidence, n_transitions, runner):
+        most -= n_chains * (length + moves_on(length))
+        if most < 0.0:
             break
         missing = FEWEST_FAMILIES - evidence.plan.n_confirming
-        arrivals = count_arrivals(evidence, problem, plan, length, n_chains, missing, runner)
-        _log.debug("%d chains from the prior: %s", n_chains, arrivals)
-        if arrivals.are_elsewhere:
+        found = count_arrivals(evidence, problem, plan, length, n_chains, missing, runner)
+        _log.debug("%d chains from the prior: %s", n_chains, found)
+        if found.are_elsewhere:
             break
-        if n_arrived := arrivals.n_confirming:
-            n_confirming = evidence.plan.n_confirming + n_arrived
-            evidence = replace(evidence, plan=replace(evidence.plan, n_confirming=n_confirming))
-            # Twice as many as should be enough, as a share is only an estimate.
-            n_chains = max(_CHAINS, int(np.ceil(2.0 * (missing - n_arrived) * n_chains / n_arrived)))
-        else:
+        if found.are_late:
             length, n_chains = 4 * length, _CHAINS
+            continue
+        n_confirming = evidence.plan.n_confirming + found.n_confirming
+        evidence = replace(evidence, plan=replace(evidence.plan, n_confirming=n_confirming))
+        # Twice as many as should be enough, as a share is only an estimate.
+        needed = max(missing - found.n_confirming, found.fewest)
+        n_chains = max(_CHAINS, int(np.ceil(2.0 * needed * n_chains / found.n_arrived)))
     return evidence
 
 

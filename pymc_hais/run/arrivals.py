@@ -14,7 +14,7 @@ from scipy.stats import ks_2samp
 
 from pymc_hais.core.annealing import move
 from pymc_hais.core.records import ParticleState
-from pymc_hais.core.weights import pool, systematic
+from pymc_hais.core.weights import effective_sample_size, log_sum_exp, pool, systematic
 from pymc_hais.problem.problem import Problem, joint_of
 from pymc_hais.references import Draws
 from pymc_hais.run.evidence import Evidence
@@ -30,13 +30,14 @@ class _Limits(NamedTuple):
 
     turns: int = 8  # in which the chains move on, at most for as many transitions as their way took
     fewest_moves: int = 256  # or for as many as this, where that is more
-    draws: int = 2000  # of the run's particles, that the chains are compared with
+    draws: int = 2000  # of the run's particles, at most, that the chains are compared with
     lowest: float = 0.005  # quantile of their log density that a chain must reach
-    higher: float = 1.0  # nats by which a chain's log ratio may be above theirs
-    farther: float = 1.1  # times their largest distance from the centre that a chain may be away from it
+    highest: float = 0.995  # quantile of their log ratios and distances from which on a chain may be elsewhere
+    beyond: float = 0.5  # what it must be beyond this, as a share of the difference between this and the median
     light: float = 0.05  # quantile of the weights of chains that arrived, below which another one was too slow
-    elsewhere: float = 0.05  # of the chains that arrived, in number and in weight, may be as many elsewhere
-    level: float = 1e-3  # of the tests that compare the arrived with the run's particles, all dimensions together
+    elsewhere: float = 0.01  # of the chains that arrived, as many may be elsewhere, or one
+    late: float = 0.05  # the same of chains that were too slow, and of the weight of all that did not arrive
+    level: float = 1e-3  # of the tests, all dimensions together
 
 
 _LIMITS = _Limits()
@@ -59,58 +60,75 @@ class Arrivals(NamedTuple):
     """How many chains ended among the particles of a run, and whether the others ended elsewhere."""
 
     n_arrived: int
-    n_elsewhere: int  # chains that ended where the density is as high, and the fit is not
-    n_late: int  # chains that ended where the density is lower, with as much weight as those that arrived
-    share: float  # of all chains that did not arrive, in their weights
-    p_value: float  # of the hypothesis that the arrived follow the same distribution as the run's particles
+    n_elsewhere: int = 0  # chains that ended where the density is as high, and the fit is not
+    n_late: int = 0  # chains that ended where the density is lower, with as much weight as those that arrived
+    share_elsewhere: float = 0.0  # of the chains elsewhere, in the weights of all
+    share: float = 0.0  # the same of all chains that did not arrive
+    p_value: float = 1.0  # of the hypothesis that the arrived follow the same distribution as the run's particles
+    n_tests: int = 1  # that the p-value is of
+    excess: float = 0.0  # nats by which the chains' own log Z is above that of the run
 
     @property
-    def most(self) -> float:
-        """How many chains may be elsewhere, or late."""
-        return _LIMITS.elsewhere * self.n_arrived
+    def fewest(self) -> int:
+        """How many must have arrived for the tests to see that half of them are where no particle is."""
+        return int(np.ceil(2.0 * np.log(2.0 * self.n_tests / _LIMITS.level)))
 
     @property
     def are_elsewhere(self) -> bool:
         """Whether chains have found another part of the posterior, or another distribution in this one.
 
-        Where some are late, those that arrived are the fastest, and need not follow the whole distribution.
+        The mean weight is unbiased, so it is above Z / level less often than the level says.  Where some chains are
+        late, those that arrived are the fastest, and need not follow the whole distribution.
         """
-        return self.n_elsewhere > self.most or (self.n_late <= self.most and self.p_value < _LIMITS.level)
+        return (
+            self.n_elsewhere > max(1.0, _LIMITS.elsewhere * self.n_arrived)
+            or self.share_elsewhere > _LIMITS.late
+            or self.excess > -np.log(_LIMITS.level)
+            or (not self.are_late and self.p_value < _LIMITS.level)
+        )
+
+    @property
+    def are_late(self) -> bool:
+        """Whether too many chains may have been too slow."""
+        return not self.n_arrived or self.n_late > _LIMITS.late * self.n_arrived or self.share > _LIMITS.late
 
     @property
     def n_confirming(self) -> int:
         """How many chains confirm the fit; none, if some may have found another part of the posterior."""
-        is_sure = (
-            not self.are_elsewhere and self.n_elsewhere + self.n_late <= self.most and self.share <= _LIMITS.elsewhere
-        )
-        return self.n_arrived if is_sure else 0
+        return 0 if self.are_elsewhere or self.are_late or self.n_arrived < self.fewest else self.n_arrived
 
 
-def compare(chains: Ends, log_weights: np.ndarray, particles: Ends) -> Arrivals:
+def compare(chains: Ends, log_weights: np.ndarray, particles: Ends, excess: float = 0.0) -> Arrivals:
     """Compare the ends of n chains, with log weights (n,) of their annealing, with equally weighted particles.
 
     A chain has arrived if its log density, the log ratio and its distance are among those of the particles.  A region
-    that the fit does not cover has a higher log ratio than any of its particles.  A chain of lower density than they
-    have either was too slow, and then its weight is below that of nearly all which arrived, or it is in a wide region
-    of low density, whose mass its weight tells.
+    that the fit does not cover has a higher log ratio than its particles.  A chain of lower density than they have
+    either was too slow, and then its weight is below that of nearly all which arrived, or it is in a wide region of low
+    density, whose mass its weight tells.
     """
     is_typical = chains.log_joint >= np.quantile(particles.log_joint, _LIMITS.lowest)
-    is_covered = (chains.log_ratio <= particles.log_ratio.max() + _LIMITS.higher) & (
-        chains.distances <= _LIMITS.farther * particles.distances.max()
-    )
-    has_arrived = is_typical & is_covered
-    n_arrived = int(has_arrived.sum())
-    if not n_arrived:
-        return Arrivals(0, int(is_typical.sum()), 0, 1.0, 1.0)
-    has_weight = log_weights >= np.quantile(log_weights[has_arrived], _LIMITS.light)
-    weights = np.exp(log_weights - log_weights.max())
+    is_covered = np.ones(len(log_weights), bool)
+    for ends, known in ((chains.log_ratio, particles.log_ratio), (chains.distances, particles.distances)):
+        middle, highest = np.quantile(known, [0.5, _LIMITS.highest])
+        is_covered &= ends <= highest + _LIMITS.beyond * (highest - middle)
+    has_arrived, is_elsewhere = is_typical & is_covered & np.isfinite(log_weights), is_typical & ~is_covered
+    if not has_arrived.any():
+        return Arrivals(0, int(is_elsewhere.sum()), excess=excess)
+    is_late = ~is_typical & (log_weights >= np.quantile(log_weights[has_arrived], _LIMITS.light))
+    weights = np.exp(log_weights - log_sum_exp(log_weights))
     arrived = chains.take(has_arrived)
     pairs = [*zip(arrived.positions.T, particles.positions.T, strict=True), (arrived.log_joint, particles.log_joint)]
-    # Bonferroni's correction.
-    p_value = min(1.0, len(pairs) * min(float(ks_2samp(*pair).pvalue) for pair in pairs))
-    is_elsewhere, is_late = is_typical & ~is_covered, ~is_typical & has_weight
-    share = float(weights[~has_arrived].sum() / weights.sum())
-    return Arrivals(n_arrived, int(is_elsewhere.sum()), int(is_late.sum()), share, p_value)
+    least = min(float(ks_2samp(*pair, method="asymp").pvalue) for pair in pairs)
+    return Arrivals(
+        int(has_arrived.sum()),
+        int(is_elsewhere.sum()),
+        int(is_late.sum()),
+        float(weights[is_elsewhere].sum()),
+        float(weights[~has_arrived].sum()),
+        min(1.0, len(pairs) * least),  # Bonferroni's correction
+        len(pairs),
+        excess,
+    )
 
 
 def moves_on(length: int) -> int:
@@ -124,36 +142,38 @@ def count_arrivals(
     """Anneal chains from draws of the prior, and compare their ends with the particles of a run.
 
     They take ``length`` temperatures, by the prior's own plan.  Then they move on at beta = 1 until as many as are
-    missing confirm the run's start, or for a limited number of transitions.
+    missing confirm the run's start at two comparisons in a row, or for a limited number of transitions.
     """
-    problem, ladder = evidence.problem, evidence.ladder
+    problem, ladder, estimate = evidence.problem, evidence.ladder, evidence.estimate
     runner = runner.with_sampling(draws=n_chains, chains=1)
     place, n_moves = runner.next_round(), -(-moves_on(length) // _LIMITS.turns)
     alone = replace(plan.ladder(prior, length), resample_below=0.0)
     report = without_log_z(runner.progress.phase("Confirming"))
     ((_, run),) = anneal_rows(prior, alone, place, report, runner)
-    log_weights = pool(run.log_weights, run.log_z).ravel()
+    excess = float(run.log_z[0]) - plan.log_prior_mass - estimate.value - 3.0 * estimate.se
     with np.errstate(all="ignore"):  # of what is beyond the range of floating point, in other coordinates
-        starts = problem.to_coordinates(prior.to_model(run.positions)).reshape(*run.log_weights.shape, -1)
-    draws = Draws(*map(np.stack, zip(*map(Draws.independent, starts), strict=True)))
-    rows = [0] * len(starts)
-    particles = problem.start_at(rows, runner.seeds.streams(place), draws).evaluate(problem.engine)
-    known = _particles(evidence)
-    state, found = particles.state, Arrivals(0, 0, 0, 1.0, 1.0)
+        starts = Draws.independent(problem.to_coordinates(prior.to_model(run.positions)))
+    draws = Draws(*(one[None] for one in starts))
+    particles = problem.start_at([0], runner.seeds.streams(place), draws).evaluate(problem.engine)
+    runner.pay("rounds", n_chains)
+    known, state, found, n_before = _particles(evidence), particles.state, Arrivals(0), 0
     for turn in range(_LIMITS.turns):
         first_step = length + 1 + turn * n_moves  # the noise of the steps before is the way's own
         state = move(problem.engine, ladder, state, particles.inputs, particles.keys, n_moves, first_step)
-        runner.pay("rounds", log_weights.size * n_moves * problem.engine.kernel.n_gradients)
-        found = compare(_ends(state, evidence, known.positions), log_weights, known)
-        if found.n_confirming >= n_missing or runner.clock.left == 0.0:
+        runner.pay("rounds", n_chains * n_moves * problem.engine.kernel.n_gradients)
+        found = compare(_ends(state, evidence, known.positions), run.log_weights[0], known, excess)
+        if min(found.n_confirming, n_before) >= n_missing or runner.clock.left == 0.0:
             break
+        n_before = found.n_confirming
     return found
 
 
 def _particles(evidence: Evidence) -> Ends:
     """Return equally weighted particles of a run."""
     run = evidence.run
-    chosen = systematic(pool(run.log_weights, run.log_z).ravel(), 0.5, _LIMITS.draws)
+    log_weights = pool(run.log_weights, run.log_z).ravel()
+    n = int(np.minimum(_LIMITS.draws, effective_sample_size(log_weights)))
+    chosen = systematic(log_weights, 0.5, max(1, n))
     return _ends(run.state, evidence, run.positions[chosen]).take(chosen)
 
 

@@ -125,40 +125,35 @@ def test_evaluations_that_a_small_tail_spared_may_go_to_the_prior(mass, is_worth
     ledger = SimpleNamespace(gradients=Counter(rounds=50 * 400))
     runner = SimpleNamespace(ledger=ledger, clock=SimpleNamespace(left=np.inf))
     assert stages._is_doubted(evidence, plan.fallback)
-    assert stages._is_affordable(evidence, 900 * 400, runner) == is_worth
+    assert stages._is_round_affordable(evidence, runner) == is_worth
 
 
 def doubted_fit(n_confirming):
     """A fit; a round from the prior has 90 temperatures, so that a chain makes 346 transitions."""
-    plan = plan_of(n_confirming=n_confirming, fallback=Fallback(lambda: (None, None), 90))
-    engine = SimpleNamespace(kernel=SimpleNamespace(n_gradients=1), grain=lambda n: n)
-    problem = SimpleNamespace(engine=engine)
+    plan = plan_of(n_confirming=n_confirming, fallback=Fallback(lambda: (SimpleNamespace(is_prior=True), None), 90))
+    engine = SimpleNamespace(kernel=SimpleNamespace(n_gradients=1), tile=lambda n: n)
+    problem = SimpleNamespace(engine=engine, is_prior=True)
     row = RowEvidence(LogZEstimate(-3.0, 0.01, -3.02, -2.98), None, ())
     evidence = Evidence(problem, plan, (row,), None, build_run(np.zeros((4, 1000)), [0.0] * 4), "target_se", 1000)
     ledger = SimpleNamespace(gradients=Counter())
     return evidence, SimpleNamespace(ledger=ledger, clock=SimpleNamespace(left=np.inf))
 
 
-LATE, ELSEWHERE = Arrivals(60, 0, 30, 0.01, 1.0), Arrivals(60, 30, 0, 0.3, 1.0)
-
-
-def arrived(n):
-    return Arrivals(n, 0, 0, 0.0, 1.0)
+LATE, ELSEWHERE = Arrivals(60, n_late=30), Arrivals(60, n_elsewhere=30)
 
 
 @pytest.mark.parametrize(
     ("gradients", "found", "asked_for", "n_confirmed"),
     [
-        (150_000, [arrived(90)], [(90, 100, 8)], 102.0),
+        (150_000, [Arrivals(90)], [(90, 100, 8)], 102.0),
         (150_000, [ELSEWHERE], [(90, 100, 8)], 12.0),
-        # 6 are still missing, and one of 50 leads there.
-        (150_000, [arrived(2), arrived(7)], [(90, 100, 8), (90, 600, 6)], 21.0),
-        (150_000, [arrived(2), arrived(3)], [(90, 100, 8), (90, 600, 6)], 17.0),  # 400 more would cost too much
-        (150_000, [arrived(1)], [(90, 100, 8)], 13.0),
-        (150_000, [LATE, arrived(90)], [(90, 100, 8), (360, 100, 8)], 102.0),
+        # Of 10 that arrive, no test could say that they are not at half of the place: 16 are needed.
+        (150_000, [Arrivals(10), Arrivals(40)], [(90, 100, 8), (90, 320, 8)], 52.0),
+        (150_000, [Arrivals(10), Arrivals(15)], [(90, 100, 8), (90, 320, 8)], 12.0),  # more would cost too much
+        (150_000, [LATE, Arrivals(90)], [(90, 100, 8), (360, 100, 8)], 102.0),
         (150_000, [LATE, LATE], [(90, 100, 8), (360, 100, 8)], 12.0),
         (15_000, [], [], 12.0),
-        (350_000, [arrived(450)], [(90, 500, 8)], 462.0),  # a program for so many is compiled
+        (350_000, [Arrivals(450)], [(90, 500, 8)], 462.0),  # a program for so many is compiled
     ],
 )
 def test_chains_from_the_prior_confirm_a_fit(monkeypatch, gradients, found, asked_for, n_confirmed):
@@ -166,6 +161,7 @@ def test_chains_from_the_prior_confirm_a_fit(monkeypatch, gradients, found, aske
 
     def count(evidence, prior, plan, length, n_chains, n_missing, runner):
         asked.append((length, n_chains, n_missing))
+        runner.ledger.gradients["rounds"] += n_chains * 346
         return next(left)
 
     monkeypatch.setattr(stages, "count_arrivals", count)
@@ -188,3 +184,11 @@ def test_a_fit_that_too_little_speaks_for_gives_way_to_the_prior_where_that_cost
     assert "confirmed by too few draws" in attrs["reference_reason"]
     assert attrs["n_gradients"] > fitted["posterior"].attrs["n_gradients"]
     assert not [one for one in found.findings if one.severity == "error"]
+
+
+def test_a_start_that_known_modes_are_part_of_says_nothing(monkeypatch):
+    monkeypatch.setattr(stages, "count_arrivals", None)
+    evidence, runner = doubted_fit(12.0)
+    runner.ledger.gradients["rounds"] = 10**9
+    beside = Fallback(lambda: (SimpleNamespace(is_prior=False), None), 90)
+    assert stages._ask_prior(evidence, beside, runner) is evidence

@@ -8,7 +8,7 @@ import pymc as pm
 import pytest
 
 from pymc_hais.calls import stages
-from pymc_hais.run.arrivals import Ends, compare
+from pymc_hais.run.arrivals import Arrivals, Ends, compare
 from pymc_hais.run.plan import Fallback
 from tests.front_door import estimate
 from tests.toys import HAS_JAX
@@ -51,6 +51,10 @@ def test_chains_in_a_wide_region_of_low_density_do_not_where_it_has_weight():
     assert found.n_late >= 30
     assert not found.are_elsewhere
     assert found.n_confirming == 0
+    # Arrived chains without weight, as behind hard edges, hide nothing.
+    dead = compare(wide, np.where(~is_wide & (np.arange(100) < 40), -np.inf, 0.0), PARTICLES)
+    assert dead.n_late >= 30
+    assert dead.n_confirming == 0
     # Chains that were too slow have lost their weight on the way.
     late = compare(wide, np.where(is_wide, -100.0, 0.0), PARTICLES)
     assert late.n_confirming == late.n_arrived > 60
@@ -63,6 +67,25 @@ def test_chains_that_fill_less_or_more_than_the_particles_do_not():
         assert found.n_arrived > 50
         assert found.p_value < 1e-3
         assert found.n_confirming == 0
+
+
+@pytest.mark.parametrize(
+    ("found", "n_confirming"),
+    [
+        (Arrivals(97, n_elsewhere=1, share_elsewhere=0.01), 97),
+        (Arrivals(97, n_elsewhere=2), 0),
+        (Arrivals(98, n_elsewhere=1, share_elsewhere=0.1), 0),  # one chain that has most of the mass
+        (Arrivals(98, n_late=2, share=0.01), 98),
+        (Arrivals(98, n_late=2, share=0.1), 0),
+        (Arrivals(98, excess=5.0), 98),
+        (Arrivals(98, excess=8.0), 0),  # the mean weight is e^8 times Z once in e^8 times, at most
+        (Arrivals(20, n_tests=171), 0),
+        (Arrivals(30, n_tests=171), 30),
+        (Arrivals(98, p_value=1e-4), 0),
+    ],
+)
+def test_a_few_chains_may_be_elsewhere_but_no_mass(found, n_confirming):
+    assert found.n_confirming == n_confirming
 
 
 def test_chains_of_which_none_arrives_say_nothing():
