@@ -123,7 +123,9 @@ def _ask_prior(evidence: Evidence, prior: Fallback, runner: Runner) -> Evidence:
         if found.are_elsewhere:
             break
         if found.are_late:
-            length, n_chains = 4 * length, _CHAINS
+            # So many that five of them should be elsewhere again, if those that are elsewhere stay there.
+            again = int(np.ceil(5.0 * n_chains / found.n_elsewhere)) if found.n_elsewhere else 0
+            length, n_chains = 4 * length, max(_CHAINS, again)
             continue
         n_confirming = evidence.plan.n_confirming + found.n_confirming
         evidence = replace(evidence, plan=replace(evidence.plan, n_confirming=n_confirming))

@@ -77,20 +77,19 @@ class Arrivals(NamedTuple):
     def are_elsewhere(self) -> bool:
         """Whether chains have found another part of the posterior, or another distribution in this one.
 
-        The mean weight is unbiased, so it is above Z / level less often than the level says.  Where some chains are
-        late, those that arrived are the fastest, and need not follow the whole distribution.
+        The mean weight is unbiased, so it is above Z / level less often than the level says.  Where many chains are
+        late, some that are elsewhere may still be on their way, and those that arrived are the fastest, which need not
+        follow the whole distribution.
         """
-        return (
-            self.n_elsewhere > max(1.0, _LIMITS.elsewhere * self.n_arrived)
-            or self.share_elsewhere > _LIMITS.late
-            or self.excess > -np.log(_LIMITS.level)
-            or (not self.are_late and self.p_value < _LIMITS.level)
-        )
+        if self.share_elsewhere > _LIMITS.late or self.excess > -np.log(_LIMITS.level):
+            return True
+        too_many = self.n_elsewhere > max(1.0, _LIMITS.elsewhere * self.n_arrived)
+        return not self.are_late and (too_many or self.p_value < _LIMITS.level)
 
     @property
     def are_late(self) -> bool:
         """Whether too many chains may have been too slow."""
-        return not self.n_arrived or self.n_late > _LIMITS.late * self.n_arrived or self.share > _LIMITS.late
+        return self.n_late > _LIMITS.late * self.n_arrived or self.share > _LIMITS.late
 
     @property
     def n_confirming(self) -> int:
@@ -113,7 +112,7 @@ def compare(chains: Ends, log_weights: np.ndarray, particles: Ends, excess: floa
         is_covered &= ends <= highest + _LIMITS.beyond * (highest - middle)
     has_arrived, is_elsewhere = is_typical & is_covered & np.isfinite(log_weights), is_typical & ~is_covered
     if not has_arrived.any():
-        return Arrivals(0, int(is_elsewhere.sum()), excess=excess)
+        return Arrivals(0, int(is_elsewhere.sum()), share=1.0, excess=excess)
     is_late = ~is_typical & (log_weights >= np.quantile(log_weights[has_arrived], _LIMITS.light))
     weights = np.exp(log_weights - log_sum_exp(log_weights))
     arrived = chains.take(has_arrived)

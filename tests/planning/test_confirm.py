@@ -151,6 +151,7 @@ LATE, ELSEWHERE = Arrivals(60, n_late=30), Arrivals(60, n_elsewhere=30)
         (150_000, [Arrivals(10), Arrivals(40)], [(90, 100, 8), (90, 320, 8)], 52.0),
         (150_000, [Arrivals(10), Arrivals(15)], [(90, 100, 8), (90, 320, 8)], 12.0),  # more would cost too much
         (150_000, [LATE, Arrivals(90)], [(90, 100, 8), (360, 100, 8)], 102.0),
+        (150_000, [Arrivals(60, n_elsewhere=4, n_late=30), Arrivals(90)], [(90, 100, 8), (360, 125, 8)], 102.0),
         (150_000, [LATE, LATE], [(90, 100, 8), (360, 100, 8)], 12.0),
         (15_000, [], [], 12.0),
         (350_000, [Arrivals(450)], [(90, 500, 8)], 462.0),  # a program for so many is compiled
