@@ -27,8 +27,8 @@ from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
 
-#: Evaluations of a round from the prior, up to which it is made where a fit is in doubt: a multiple of all so far, or
-#: of those that temperatures for the fit's tail would have taken.
+#: Evaluations of a round or of chains from the prior, up to which they are made where a fit is in doubt: a multiple of
+#: all so far, or of those that temperatures for the fit's tail would have taken.
 _AFFORDABLE = 2.0
 #: Chains from the prior that are to confirm a fit, at first.
 _CHAINS = 100
