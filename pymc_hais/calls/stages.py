@@ -27,8 +27,8 @@ from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
 
-#: Evaluations of a round or of chains from the prior, up to which they are made where a fit is in doubt: a multiple of
-#: all so far, or of those that temperatures for the fit's tail would have taken.
+#: Where a fit is in doubt, a round or chains from the prior may take this multiple of all evaluations so far.  If the
+#: temperatures for the fit's tail were spared, and would have taken more than that, their evaluations count instead.
 _AFFORDABLE = 2.0
 #: Chains from the prior that are to confirm a fit, at first.
 _CHAINS = 100
@@ -59,8 +59,7 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
             source = evidence.plan.fallback or prior
             if source is not None and _is_doubted(evidence, source):
                 evidence = runner.attempt("a confirmation", partial(_ask_prior, evidence, source, runner), evidence)
-            is_worth = _is_doubted(evidence, evidence.plan.fallback) and _is_round_affordable(evidence, runner)
-            if not is_worth:
+            if not (_is_doubted(evidence, evidence.plan.fallback) and _is_round_affordable(evidence, runner)):
                 return evidence.with_row(count_unconfirmed(evidence.row, evidence.plan.n_confirming))
             what_rounds_did = "were confirmed by too few draws of the prior"
         remembered = _with_particles(remembered, evidence)
@@ -68,6 +67,7 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
 
 
 def _compiled(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
+    """Return a start that needs no building."""
     return problem, plan
 
 
@@ -87,19 +87,21 @@ def _is_round_affordable(evidence: Evidence, runner: Runner) -> bool:
 
 def _affordable(evidence: Evidence, runner: Runner) -> float:
     """Return how many transitions cost little more than what has been spent, in the time that is left."""
-    plan, n_gradients = evidence.plan, evidence.problem.engine.kernel.n_gradients
+    plan, n_gradients, left = evidence.plan, evidence.problem.engine.kernel.n_gradients, runner.clock.left
+    if left == 0.0:
+        return 0.0
     spared = 0
     if plan.tail is not None and plan.tail.mass:
         spared = plan.tail.length * evidence.run.log_weights.size * n_gradients
     paid = runner.ledger.gradients
     most = _AFFORDABLE * max(paid.total() - paid[DIAGNOSIS], spared)
     if plan.seconds_per_gradient:
-        most = min(most, runner.clock.left / plan.seconds_per_gradient)
+        most = min(most, left / plan.seconds_per_gradient)
     return most / n_gradients
 
 
 def _ask_prior(evidence: Evidence, prior: Fallback, runner: Runner) -> Evidence:
-    """Anneal chains from the prior, each on its own; count those that end among the particles of the rounds.
+    """Anneal chains from the prior, each on its own, and count how many end where the particles of the rounds are.
 
     Where too few of the chains do, their share tells how many more are needed.  Where some may have been too slow,
     others take more temperatures.
@@ -123,7 +125,7 @@ def _ask_prior(evidence: Evidence, prior: Fallback, runner: Runner) -> Evidence:
         if found.are_elsewhere:
             break
         if found.are_late:
-            # So many that five of them should be elsewhere again, if those that are elsewhere stay there.
+            # If chains stay elsewhere for good, five of the next ones should end there.
             again = int(np.ceil(5.0 * n_chains / found.n_elsewhere)) if found.n_elsewhere else 0
             length, n_chains = 4 * length, max(_CHAINS, again)
             continue

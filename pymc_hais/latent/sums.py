@@ -51,7 +51,7 @@ def sums_in(graphs: Sequence[Any]) -> dict[Any, tuple[Any, np.ndarray]]:
 
 
 def _source(added: TensorVariable) -> tuple[Any, np.ndarray] | None:
-    """Return a variable, if what is added up is this variable times scalars and times constants; and its weights.
+    """Return the variable that is added up, and its weights; None if more than scalars and constants multiply it.
 
     The scalars do not depend on the variable.  The weights are the constants, all of them positive, along the last
     axis, divided by their geometric mean.

@@ -94,7 +94,7 @@ def confirm(tried: Trial, first: Trial) -> Confirmation:
 
 def anneal_few(problem: Problem, plan: Plan, runner: Runner) -> Witness:
     """Anneal a small population along the prior's own schedule."""
-    runner = runner.with_sampling(draws=-(-PARTICLES // 2), chains=2)
+    runner = runner.with_sampling(draws=PARTICLES // 2, chains=2)
     report = without_log_z(runner.progress.phase("Confirming"))
     ((_, run),) = anneal_rows(problem, plan.ladder(problem, int(plan.lengths[0])), runner.next_round(), report, runner)
     log_z = float(log_mean_exp(run.log_z)) - plan.log_prior_mass

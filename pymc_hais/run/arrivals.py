@@ -33,10 +33,12 @@ class _Limits(NamedTuple):
     draws: int = 2000  # of the run's particles, at most, that the chains are compared with
     lowest: float = 0.005  # quantile of their log density that a chain must reach
     highest: float = 0.995  # quantile of their log ratios and distances from which on a chain may be elsewhere
-    beyond: float = 0.5  # what it must be beyond this, as a share of the difference between this and the median
+    #: how far a chain elsewhere is above that quantile, in units of the difference between it and the median
+    beyond: float = 0.5
     light: float = 0.05  # quantile of the weights of chains that arrived, below which another one was too slow
     elsewhere: float = 0.01  # of the chains that arrived, as many may be elsewhere, or one
-    late: float = 0.05  # the same of chains that were too slow, and of the weight of all that did not arrive
+    #: as many may be late; and chains elsewhere, or all that did not arrive, may have this share of the weight
+    late: float = 0.05
     level: float = 1e-3  # of the tests, all dimensions together
 
 
@@ -60,8 +62,8 @@ class Arrivals(NamedTuple):
     """How many chains ended among the particles of a run, and whether the others ended elsewhere."""
 
     n_arrived: int
-    n_elsewhere: int = 0  # chains that ended where the density is as high, and the fit is not
-    n_late: int = 0  # chains that ended where the density is lower, with as much weight as those that arrived
+    n_elsewhere: int = 0  # chains whose density is as high as the particles', where the fit does not cover them
+    n_late: int = 0  # chains whose density is lower, but whose weight is like that of chains that arrived
     share_elsewhere: float = 0.0  # of the chains elsewhere, in the weights of all
     share: float = 0.0  # the same of all chains that did not arrive
     p_value: float = 1.0  # of the hypothesis that the arrived follow the same distribution as the run's particles
@@ -78,8 +80,8 @@ class Arrivals(NamedTuple):
         """Whether chains have found another part of the posterior, or another distribution in this one.
 
         The mean weight is unbiased, so it is above Z / level less often than the level says.  Where many chains are
-        late, some that are elsewhere may still be on their way, and those that arrived are the fastest, which need not
-        follow the whole distribution.
+        late, neither the number elsewhere nor the test counts: chains elsewhere may still be on their way, and the
+        chains that arrived are the fastest, which need not follow the whole distribution.
         """
         if self.share_elsewhere > _LIMITS.late or self.excess > -np.log(_LIMITS.level):
             return True
@@ -181,8 +183,9 @@ def _ends(state: ParticleState, evidence: Evidence, particles: np.ndarray) -> En
     ladder, n_continuous = evidence.ladder, evidence.problem.layout.n_continuous
     flat = ParticleState(*(np.asarray(one, np.float64) for one in state))
     positions = flat.position.reshape(-1, flat.position.shape[-1])
-    away = (positions - particles.mean(axis=0))[:, :n_continuous]
-    with np.errstate(all="ignore"):
-        distances = np.linalg.norm(whiten(away, ladder.metrics[ladder.metric_index[-1]]), axis=1)
-    distances = np.where(np.isnan(distances), np.inf, distances)
+    with np.errstate(over="ignore", invalid="ignore"):  # of chains that have left the range of floating point
+        away = (positions - particles.mean(axis=0))[:, :n_continuous]
+        distances, is_finite = np.full(len(away), np.inf), np.isfinite(away).all(axis=1)
+        whitened = whiten(away[is_finite], ladder.metrics[ladder.metric_index[-1]])
+        distances[is_finite] = np.linalg.norm(whitened, axis=1)
     return Ends(positions, joint_of(flat).ravel(), flat.log_ratio.ravel(), distances)

@@ -193,3 +193,12 @@ def test_a_start_that_known_modes_are_part_of_says_nothing(monkeypatch):
     runner.ledger.gradients["rounds"] = 10**9
     beside = Fallback(lambda: (SimpleNamespace(is_prior=False), None), 90)
     assert stages._ask_prior(evidence, beside, runner) is evidence
+
+
+def test_nothing_is_affordable_when_the_time_is_over():
+    evidence, runner = doubted_fit(12.0)
+    runner.ledger.gradients["rounds"] = 10**9
+    assert evidence.plan.seconds_per_gradient == 0.0  # no pilot has measured it
+    assert stages._affordable(evidence, runner) == 2e9
+    runner.clock.left = 0.0
+    assert stages._affordable(evidence, runner) == 0.0

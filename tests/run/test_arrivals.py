@@ -17,7 +17,7 @@ RNG = np.random.default_rng(5)
 
 
 def ends(positions, log_ratio=None, width=1.0):
-    """Build ends of which the target is a normal distribution with the fit's centre, and of this width."""
+    """Build ends; the target is a normal distribution of this width around the centre of the fit."""
     log_joint = -0.5 * np.sum((positions / width) ** 2, axis=1) - positions.shape[1] * np.log(width)
     log_ratio = np.zeros(len(positions)) if log_ratio is None else log_ratio
     return Ends(positions, log_joint, log_ratio, np.linalg.norm(positions, axis=1))

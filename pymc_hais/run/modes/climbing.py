@@ -222,8 +222,8 @@ def climb(
 
 
 def whiten(x: np.ndarray, metric: Metric) -> np.ndarray:
-    """Return positions (n, D) in units of a metric."""
-    return x / metric if metric.ndim == 1 else solve_triangular(metric, x.T, lower=True, check_finite=False).T
+    """Return positions (n, D), all finite, in units of a metric."""
+    return x / metric if metric.ndim == 1 else solve_triangular(metric, x.T, lower=True).T
 
 
 def distinct(x: np.ndarray, values: np.ndarray, metric: Metric) -> list[int]:
