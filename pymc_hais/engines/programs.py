@@ -19,17 +19,15 @@ _LARGEST_CACHE = 2**30
 _LEVEL = "xla_backend_optimization_level"
 
 
-def _options() -> dict[str, Any]:
-    """Return how XLA compiles, unless the user has chosen the level."""
-    is_given = _LEVEL in os.environ.get("XLA_FLAGS", "")
-    return {} if is_given or jax.default_backend() != "cpu" else {_LEVEL: 1}
-
-
-def compile_program(function: Any, args: tuple) -> Any:
+def compile_program(function: Any, args: tuple, device: Any) -> Any:
     """Compile a program for arguments like these, or find it on disk."""
-    lowered, folder = jax.jit(function).lower(*args), cache_folder()
+    is_given = _LEVEL in os.environ.get("XLA_FLAGS", "")  # the user's choice
+    options = {} if is_given or device.platform != "cpu" else {_LEVEL: 1}
+    with jax.default_device(device):
+        lowered = jax.jit(function).lower(*args)
+    folder = cache_folder()
     if folder is None or jax.config.jax_compilation_cache_dir:  # off, or the user's own cache
-        return lowered.compile(compiler_options=_options())
+        return lowered.compile(compiler_options=options)
     with _configuring:
         ours = {
             "jax_compilation_cache_dir": str(folder),
@@ -41,7 +39,7 @@ def compile_program(function: Any, args: tuple) -> Any:
         _configure(ours)
         try:
             _check_entries(folder)
-            return lowered.compile(compiler_options=_options())
+            return lowered.compile(compiler_options=options)
         finally:
             _configure(before)
 

@@ -145,13 +145,30 @@ def test_particles_in_several_calls_are_the_particles_of_one(monkeypatch):
     n_particles = len(positions)
     assert n_particles % 2 == 0
     state, trace = segment(engine, positions)
-    monkeypatch.setattr(jax_module.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(engine, "_is_on_cpu", False)
     monkeypatch.setattr(jax_module, "_PARTICLES_ACCELERATOR", n_particles // 2)
     start_in_two = state_of(engine, positions, KEY)
     state_in_two, trace_in_two = segment(engine, positions, state=start_in_two)
     assert trace_in_two.log_increment.shape == (6, n_particles)
     for one, two in zip((*state, *trace), (*state_in_two, *trace_in_two), strict=True):
         np.testing.assert_allclose(two, one, **TOLERANCE)
+
+
+@needs_jax
+def test_an_accelerator_takes_wide_densities_and_leaves_narrow_ones_to_the_cpu(monkeypatch):
+    from types import SimpleNamespace
+
+    from pymc_hais.engines import jax as jax_module
+
+    gpu = SimpleNamespace(platform="gpu")
+    assert jax_module._choose_device(10**6, gpu) is gpu
+    assert jax_module._choose_device(10, gpu).platform == "cpu"
+
+    def no_cpu(backend):
+        raise RuntimeError("Unknown backend cpu")
+
+    monkeypatch.setattr(jax_module.jax, "local_devices", no_cpu)
+    assert jax_module._choose_device(10, gpu) is gpu
 
 
 def test_a_segment_leaves_its_input_alone():

@@ -22,7 +22,7 @@ from pymc_hais.engines.programs import compile_program
 warnings.simplefilter("error")
 put, written = CheckedCache.put, []
 CheckedCache.put = lambda *args: (written.append(args), put(*args))
-program = compile_program(lambda x: 2.0 * x + 1.0, (np.ones(3, np.float32),))
+program = compile_program(lambda x: 2.0 * x + 1.0, (np.ones(3, np.float32),), jax.devices("cpu")[0])
 print(len(written), float(program(np.full(3, 4.0, np.float32))[0]), jax.config.jax_compilation_cache_dir)
 """
 
@@ -143,5 +143,5 @@ def test_xla_optimises_at_its_first_level_unless_the_user_has_chosen_one(monkeyp
     monkeypatch.setenv("XLA_FLAGS", flags)
     monkeypatch.setenv(CACHE_VARIABLE, "off")
     monkeypatch.setattr(jax.stages.Lowered, "compile", lambda self, compiler_options: given.append(compiler_options))
-    compile_program(lambda x: x + 1.0, (np.zeros(2),))
+    compile_program(lambda x: x + 1.0, (np.zeros(2),), jax.devices("cpu")[0])
     assert given == [{"xla_backend_optimization_level": level} if level else {}]
