@@ -42,6 +42,8 @@ _CONSTANT, _AFFINE, _CONVEX, _CONCAVE, _UNKNOWN = Curvature
 _CONVEX_RISING = (ps.Exp, ps.Expm1, ps.Softplus)
 #: What makes products of exponentials of affine terms of such products.
 _OF_EXPONENTIALS = (ps.Mul, ps.TrueDiv, ps.Reciprocal, ps.Neg, ps.Sqr, ps.Sqrt, ps.Identity, ps.Second)
+#: How conditions are joined.
+_AND = (ps.AND, ps.Mul)
 
 
 def is_log_concave(graph: Any, values: Sequence[Any]) -> bool:
@@ -184,10 +186,12 @@ class _Reader:
             return all(map(self._holds, owner.inputs))
         if not isinstance(owner.op, Elemwise):
             return False
-        if isinstance(owner.op.scalar_op, ps.AND):
+        if isinstance(owner.op.scalar_op, _AND):
             return all(map(self._holds, owner.inputs))
         if isinstance(owner.op.scalar_op, ps.Invert):
             return self._fails(owner.inputs[0])
+        if isinstance(owner.op.scalar_op, ps.EQ):
+            return self._is_fixed_equality(*owner.inputs)
         if not isinstance(owner.op.scalar_op, ps.GE | ps.GT | ps.LE):
             return False
         left, right = owner.inputs
@@ -198,12 +202,19 @@ class _Reader:
         can_be = isinstance(owner.op.scalar_op, ps.GE) or self._is_of_exponentials(left)
         return can_be and bound is not None and bool(np.all(bound <= 0)) and self._sign(left) == 1.0
 
+    def _is_fixed_equality(self, left: Variable, right: Variable) -> bool:
+        """Whether products of exponentials are compared with zero, or their logarithms with its logarithm."""
+        bound = self._value(right)
+        if isinstance(scalar_op(left), ps.Log) and bound is not None:
+            left, bound = left.owner.inputs[0], np.exp(bound)
+        return bound is not None and not np.any(bound) and self._is_of_exponentials(left)
+
     def _fails(self, condition: TensorVariable) -> bool:
         """Whether a condition is known to fail for all positions: those of numbers that are not finite."""
         owner = condition.owner
         if owner is None or not isinstance(owner.op, Elemwise):
             return False
-        if isinstance(owner.op.scalar_op, ps.AND):
+        if isinstance(owner.op.scalar_op, _AND):
             return any(map(self._fails, owner.inputs))
         if isinstance(owner.op.scalar_op, ps.IsNan):
             return self._is_finite(owner.inputs[0])

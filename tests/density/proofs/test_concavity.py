@@ -67,6 +67,18 @@ def test_nothing_else_is(name):
     assert not proven(regression(NOT_PROVEN[name]))
 
 
+def test_counts_of_no_exposure_do_not_hide_the_one_hill():
+    """An exposure of zero makes a rate of zero for all positions, which PyMC's density asks about."""
+    exposures = np.arange(40) % 3
+    assert proven(regression(lambda mu: pm.Poisson("y", exposures * pm.math.exp(mu), observed=COUNTS)))
+    assert proven(
+        regression(
+            lambda mu: pm.Poisson("y", exposures * pm.math.exp(mu) * pm.Gamma("rate", 0.1, 0.1), observed=COUNTS)
+        )
+    )
+    assert not proven(regression(lambda mu: pm.Poisson("y", exposures * pm.math.softplus(mu), observed=COUNTS)))
+
+
 def test_what_data_decide_is_read_from_the_data_of_this_run():
     with pm.Model() as model:
         sign = pm.Data("sign", np.ones(4))
