@@ -38,6 +38,22 @@ _BEYOND = (
 )
 
 
+#: Transforms whose inverse is an exponential in every element.
+_OF_EXPONENTIALS = ("log", "interval", "logodds")
+#: Largest logarithm: NumPy draws smaller numbers than exp(-700), but compilers take some of them for zero.
+_LARGEST = 700.0
+
+
+def _is_beyond(value: np.ndarray, transform: str) -> np.ndarray:
+    """Whether each transformed element is infinite, or of a number that is beyond what floating point can hold."""
+    return np.isinf(value) | ((np.abs(value) > _LARGEST) & (transform in _OF_EXPONENTIALS))
+
+
+def _any(is_true: np.ndarray) -> np.ndarray:
+    """Whether a condition (n, ...) holds for any element of each row."""
+    return is_true.reshape(len(is_true), -1).any(axis=1)
+
+
 @dataclass
 class PriorSampler:
     """Joint draws of the free variables, unconstrained."""
@@ -104,11 +120,14 @@ class PriorSampler:
 
     def _outside(self, values: list[np.ndarray]) -> np.ndarray:
         """Whether each row is outside the range of each variable's transform: (V, n)."""
-        # A simplex with an element that underflowed is inf - inf: beyond floating point, not outside.
+        drawn = list(zip(values, self.transforms, strict=True))
+        is_beyond = np.any([_any(_is_beyond(*one)) for one in drawn], axis=0)
+        # A simplex with an element that underflowed is inf - inf, and a normal whose precision did is 0 * inf: beyond
+        # floating point, not outside.
         return np.array(
             [
-                np.isnan(value).reshape(len(value), -1).any(axis=1) & (transform != "simplex")
-                for value, transform in zip(values, self.transforms, strict=True)
+                _any(np.isnan(value)) & (transform != "simplex") & ~(is_beyond & (transform in ("", *_OF_EXPONENTIALS)))
+                for value, transform in drawn
             ]
         )
 
@@ -127,12 +146,12 @@ class PriorSampler:
         clipped = np.zeros(len(values[0]), dtype=bool)
         result = []
         for transform, value in zip(self.transforms, values, strict=True):
-            beyond = ~np.isfinite(value)
-            # exp(-700) is the smallest scale of float64, exp(-36) the smallest distance from one.
-            highest = 700.0 if transform in ("", "log") else 36.0
-            edge = np.clip(np.nan_to_num(value, nan=0.0, posinf=np.inf, neginf=-np.inf), -700.0, highest)
+            beyond = _is_beyond(value, transform) | np.isnan(value)
+            # exp(-36) is the smallest distance from one.
+            highest = _LARGEST if transform in ("", "log") else 36.0
+            edge = np.clip(np.nan_to_num(value, nan=0.0, posinf=np.inf, neginf=-np.inf), -_LARGEST, highest)
             result.append(np.where(beyond, edge, value))
-            clipped |= beyond.reshape(len(value), -1).any(axis=1)
+            clipped |= _any(beyond)
         return result, clipped
 
 

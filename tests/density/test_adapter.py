@@ -285,26 +285,38 @@ def test_single_precision():
 
 
 def test_values_beyond_floating_point_are_marked():
-    """P(x < 5e-324) = exp(-0.001 * 744.4) / Gamma(1.001) for Gamma(0.001, 1); 5.3 standard errors."""
+    """P(log x < -700) = exp(-0.001 * 700) / Gamma(1.001) for Gamma(0.001, 1); 5.3 standard errors."""
     with pm.Model() as model:
         pm.Gamma("x", 0.001, 1.0)
     (x,), clipped = build_prior(model).sample(2000, 1)
-    p = np.exp(-0.7444) / special.gamma(1.001)
+    p = np.exp(-0.7) / special.gamma(1.001)
     assert clipped.dtype == bool
     assert abs(clipped.mean() - p) < 5.3 * np.sqrt(p * (1 - p) / 2000)
     assert np.all(x[clipped] == -700.0)
     assert np.isfinite(x).all()
 
 
+def test_what_compilers_take_for_zero_is_marked_and_so_are_children_that_are_no_numbers():
+    """Of one precision in two, as of :func:`test_values_beyond_floating_point_are_marked`; 5.3 standard errors."""
+    with pm.Model() as model:
+        precision = pm.Gamma("precision", 0.001, 0.001)
+        pm.Normal("x", pm.Normal("mean", 0.0, tau=1e-6), tau=precision, shape=5)
+    case = adapt(model, n=2000)
+    p = np.exp(0.001 * np.log(0.001) - 0.7) / special.gamma(1.001)
+    assert abs(case.clipped.mean() - p) < 5.3 * np.sqrt(p * (1 - p) / 2000)
+    assert np.isfinite(case.positions).all()
+    assert np.isfinite(np.asarray(case.state.log_reference)[~case.clipped]).all()
+
+
 def test_draws_of_an_inverse_gamma_that_are_infinite_are_marked_and_so_are_those_of_its_children():
-    """P(v = inf) = P(g < 0.001 / 1.8e308) = exp(0.001 log(5.6e-312)) / Gamma(1.001), g ~ Gamma(0.001); 5.3 errors."""
+    """P(log v > 700) = P(g < 0.001 exp(-700)) = exp(0.001 log(0.001) - 0.7) / Gamma(1.001), g ~ Gamma(0.001)."""
     with pm.Model() as model:
         v = pm.InverseGamma("v", 0.001, 0.001)
         pm.Normal("x", 0.0, pm.math.sqrt(v), shape=3)
     prior = build_prior(model)
     assert prior.batch_size > 1
     (log_v, x), clipped = prior.sample(2000, 1)
-    p = np.exp(0.001 * np.log(5.6e-312)) / special.gamma(1.001)
+    p = np.exp(0.001 * np.log(0.001) - 0.7) / special.gamma(1.001)
     assert abs(clipped.mean() - p) < 5.3 * np.sqrt(p * (1 - p) / 2000)
     assert np.isfinite(x).all()
     assert np.all(log_v[clipped] == 700.0)
