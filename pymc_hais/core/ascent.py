@@ -23,6 +23,8 @@ class _Steps(NamedTuple):
     longest: int = 4  # times the average that a single start may climb: from afar, narrow modes take the most steps
     least_bent: float = 0.1  # nats by which the trapezoidal rule may miss a small rise
     back: float = 0.25  # what a step that may have left its basin is shortened by
+    #: multiple of the step before up to which the curvature along that step is believed
+    trusted: float = 1e5
     grow: float = 2.0  # how steps grow where the density is convex, and no curvature says how long they should be
 
 
@@ -113,7 +115,7 @@ def ascend(
     active = np.flatnonzero(np.isfinite(values))
     x, value, gradient, is_free = ends[active], values[active], gradient[active], is_free[active]
     memory = _Memory(*x.shape)
-    length, factor = np.full(len(x), _STEPS.first), np.ones(len(x))
+    length, factor, reach = np.full(len(x), _STEPS.first), np.ones(len(x)), np.full(len(x), _STEPS.first)
     failed, level = np.zeros((2, len(x)), int)
     n_calls, left = 1, n * (n_iterations - 1)
     while 0 < len(x) <= left and n_calls < _STEPS.longest * n_iterations and goes_on(n_calls, 1.0 - len(x) / n):
@@ -121,6 +123,7 @@ def ascend(
         slope = np.sum(step * gradient, axis=1)
         has_memory = slope > 0.0
         norm = np.maximum(np.sqrt(np.sum(gradient**2, axis=1)), 1e-300)
+        factor = np.minimum(factor, _STEPS.trusted * reach / np.maximum(np.sqrt(np.sum(step**2, axis=1)), 1e-300))
         along = np.where(has_memory[:, None], step * factor[:, None], gradient * (length / norm)[:, None])
         rise = np.where(has_memory, slope * factor, length * norm)
         # A few pairs, of narrow directions, say nothing of the wide ones.
@@ -139,6 +142,7 @@ def ascend(
         length *= np.where(is_moved, _STEPS.grow, np.where(has_memory, 1.0, 0.1))
         factor *= np.where(is_higher, _STEPS.back, _shrink(value, new_value, rise))
         factor[is_moved] = 1.0
+        reach = np.where(is_moved, np.sqrt(np.sum(along**2, axis=1)), reach)
         value, gradient = np.where(is_moved, new_value, value), np.where(is_moved[:, None], new_gradient, gradient)
         failed = np.where(is_moved, 0, failed + 1)
         is_lost = failed == _STEPS.patience // 2
@@ -149,7 +153,7 @@ def ascend(
         if len(goes) < len(x):
             memory.take(goes)
             active, x, value, gradient, is_free = active[goes], x[goes], value[goes], gradient[goes], is_free[goes]
-            length, factor, failed, level = length[goes], factor[goes], failed[goes], level[goes]
+            length, factor, reach, failed, level = (one[goes] for one in (length, factor, reach, failed, level))
     return Ascended(ends, values, is_converged)
 
 

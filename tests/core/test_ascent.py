@@ -46,6 +46,22 @@ def test_a_slope_without_a_top_does_not_converge():
     assert not ascend(evaluate, np.zeros((3, 2)), np.ones(2), 30, 1e-3).is_converged.any()
 
 
+def test_a_slope_that_is_nearly_straight_does_not_lead_beyond_floating_point():
+    """The log of a standard deviation, from 1e30 and more times too large, beside a mean with a wide prior."""
+
+    def evaluate(x):
+        log_sd, mean = x.T
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = 200.0 * (1.0 + mean**2) * np.exp(-2.0 * log_sd)
+            slopes = np.stack([squares - 200.0, -200.0 * mean * np.exp(-2.0 * log_sd) - 1e-6 * mean], axis=1)
+        return -200.0 * log_sd - 0.5 * squares - 0.5e-6 * mean**2, slopes
+
+    starts = np.stack([np.linspace(80.0, 700.0, 20), np.linspace(-0.5, 0.5, 20)], axis=1)
+    found = ascend(evaluate, starts, np.array([0.05, 0.07]), 100, 1e-3)
+    assert found.is_converged.all()
+    np.testing.assert_allclose(found.positions, 0.0, atol=0.02)
+
+
 def test_places_without_a_density_are_left_alone():
     def evaluate(x):
         value, gradient = quadratic(np.eye(2), 1.0)(x)
