@@ -9,7 +9,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from scipy.integrate import dblquad
-from scipy.special import logsumexp
+from scipy.special import gammaln, logsumexp, xlogy
 from scipy.stats import halfnorm, multivariate_normal, norm
 
 from pymc_hais.planning.modes import near
@@ -76,6 +76,30 @@ def test_a_wide_density_of_one_hill_starts_at_its_mode(build):
     assert n_steps == 1
     assert n_gradients < 30_000
     assert not found.findings
+    assert_right(found, truth)
+
+
+def rates_of_diffuse_priors(shape=0.01, n_people=40, n_rates=12):
+    """Return counts per person and period with exposures, some of them zero, and the exact log Z."""
+    rng = np.random.default_rng(2)
+    exposure = np.clip(rng.uniform(1.0, 2.0 * n_rates, size=(n_people, 1)) - np.arange(n_rates), 0.0, 1.0)
+    counts = rng.poisson(exposure * rng.uniform(0.2, 3.0, n_rates))
+    with pm.Model() as model:
+        rates = pm.Gamma("rates", shape, shape, shape=n_rates)
+        pm.Poisson("counts", exposure * rates, observed=counts)
+    total, time = counts.sum(axis=0), exposure.sum(axis=0)
+    of_counts = np.sum(xlogy(counts, exposure) - gammaln(counts + 1.0))
+    of_rates = shape * np.log(shape) - gammaln(shape) + gammaln(shape + total)
+    return model, of_counts + np.sum(of_rates - (shape + total) * np.log(shape + time))
+
+
+@pytest.mark.usefixtures("wide")
+def test_a_prior_a_hundred_times_as_wide_as_the_hill_has_its_mode_found():
+    model, truth = rates_of_diffuse_priors()
+    found, idata = estimate(model)
+    label, n_steps, _ = attributes(idata)
+    assert "fitted to the mode" in label
+    assert n_steps == 1
     assert_right(found, truth)
 
 
@@ -205,9 +229,9 @@ def test_errors_from_the_mode_are_calibrated(build):
 def test_climbs_in_thousands_of_dimensions_get_no_more_evaluations_than_in_a_hundred(monkeypatch):
     asked = []
 
-    def climb(joint, starts, metric, n_iterations, goes_on):
+    def climb(joint, starts, metric, n_iterations, goes_on, again):
         asked.append((n_iterations, next(n for n in range(10_000) if not goes_on(n, 0.0))))
-        return Climbed([], np.zeros((len(starts), 0), bool))
+        return Climbed([], np.zeros((len(starts), 0), bool), starts)
 
     monkeypatch.setattr(near, "climb", climb)
     endless = SimpleNamespace(clock=SimpleNamespace(part=lambda share: SimpleNamespace(left=np.inf)))

@@ -115,7 +115,7 @@ def shorten(near: Problem, best: Trial) -> Problem:
         (pilot,) = best.pilots
         joint.move_to(first)
         starts = pilot.positions[:: -(-len(pilot.positions) // joint.round_up(_SEARCH.fewest_starts))]
-        peak = _find_peak(joint, starts, runner)
+        peak = _find_peak(joint, starts, runner, first)
         if isinstance(peak, Peak):
             judged = judge(_at(peak, first), joint, rng)
     return judged.accepted() if judged.is_good else near
@@ -144,7 +144,7 @@ def try_mode_first(problem: Problem, runner: Runner) -> Trial | str:
         return "the pilot from there ran out of time."
     if pilot.log_z - judged.log_z > _SEARCH.moved:
         return f"a pilot from there finds more (log Z = {pilot.log_z:.1f} instead of {judged.log_z:.1f})."
-    reason = f"All climbs end at one mode, and draws around it have an effective sample size of {judged.share:.0%}."
+    reason = f"Climbs end at one mode, and draws around it have an effective sample size of {judged.share:.0%}."
     return trial.knowing(n_confirming=confirmed, reason=reason)
 
 
@@ -203,8 +203,8 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
     """Climb to the mode from draws of the prior, and fit until the importance draws are good."""
     drawn = problem.reference.draw(joint.round_up(_SEARCH.fewest_starts), runner.seeds.of(Use.NEAR_STARTS))
     with np.errstate(all="ignore"):
-        starts = problem.to_coordinates(drawn.positions[~drawn.clipped])
-    peak = _find_peak(joint, starts[np.isfinite(starts).all(axis=1)], runner)
+        starts = problem.to_coordinates(np.concatenate([_initial(problem), drawn.positions[~drawn.clipped]]))
+    peak = _find_peak(joint, starts[np.isfinite(starts).all(axis=1)], runner, problem)
     if isinstance(peak, str):
         return peak
     rng = np.random.default_rng(runner.seeds.of(Use.NEAR))
@@ -219,6 +219,12 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
     return f"draws around the mode have an effective sample size of {judged.share:.0%} (Pareto k {judged.tail:.1f})."
 
 
+def _initial(problem: Problem) -> np.ndarray:
+    """Return PyMC's initial point (1, D), from which the top can be much nearer than from draws of a wide prior."""
+    point = problem.model.initial_point(random_seed=0)
+    return problem.layout.flatten([point[name] for name in problem.layout.names])[None]
+
+
 def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner) -> Climbed | str:
     """Climb from starts (n, D) in a share of the remaining time; return the mode, or a reason why none was found."""
     clock = runner.clock.part(_SEARCH.share_of_time)
@@ -231,9 +237,9 @@ def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner) -> Climbed |
     def goes_on(n: int, done: float) -> bool:
         return clock.left > 0.0 and (n < patience or done > 0.5)
 
-    if len(starts) < 2:
+    if not len(starts):
         return "no draw of the prior is within the range of floating point."
-    climbed = climb(joint, starts, scales_of(starts), most, goes_on)
+    climbed = climb(joint, starts, scales_of(starts), most, goes_on, again=_SEARCH.agreeing)
     return climbed if climbed.peaks else "no climb ends at a smooth mode."
 
 
@@ -243,15 +249,18 @@ def those_that_count(climbed: Climbed) -> list[Peak]:
     return [peak for peak in peaks if peak.log_mass > peaks[0].log_mass - _SEARCH.negligible]
 
 
-def _find_peak(joint: Joint, starts: np.ndarray, runner: Runner) -> Peak | str:
-    """Climb from starts (n, D) to the one mode; return it, or a sentence that there are others, or none."""
+def _find_peak(joint: Joint, starts: np.ndarray, runner: Runner, problem: Problem) -> Peak | str:
+    """Climb from starts (n, D) to the one mode; return it, or a sentence that there are others, or none.
+
+    Where the density is proven to have one hill, a single climb that ends at its top is enough.
+    """
     climbed = climb_in_time(joint, starts, runner)
     if isinstance(climbed, str):
         return climbed
     best, *others = those_that_count(climbed)
-    if others:
-        return f"there are {len(others) + 1} modes."
-    return best if climbed.share >= _SEARCH.agreeing else f"{climbed.share:.0%} of the climbs end at a mode."
+    if (len(starts) < 2 or climbed.share < _SEARCH.agreeing) and not is_one_hill(problem):
+        return f"{climbed.share:.0%} of {len(starts)} climbs end at a mode."
+    return f"there are {len(others) + 1} modes." if others else best
 
 
 def _at(peak: Peak, problem: Problem) -> Problem:

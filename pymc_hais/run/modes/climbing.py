@@ -29,6 +29,8 @@ class _Peaks(NamedTuple):
     #: distance within which modes of one variable given other values of the rest are at one place
     one_place: float = 1.0
     rounds: int = 4  # how often end points are compared again after two that seemed to be one were found to differ
+    #: share of the largest curvature that every direction counts for in the metric of further climbs, at least
+    flattest: float = 1e-10
     arrived: float = 1.0  # distance from the top up to which an end point counts as arrived
 
 
@@ -147,10 +149,11 @@ class Peak:
 
 
 class Climbed(NamedTuple):
-    """The ends of climbs: distinct peaks, the highest first, and the peak of each climb."""
+    """Distinct peaks, the highest first, and the peak and the end of each climb."""
 
     peaks: list[Peak]
     arrivals: np.ndarray  # (n, K) of bool
+    ends: np.ndarray  # (n, D)
 
     @property
     def has_arrived(self) -> np.ndarray:
@@ -187,16 +190,26 @@ def scales_of(z: np.ndarray) -> np.ndarray:
 
 @np.errstate(all="ignore")  # of places beyond the range of floating point
 def climb(
-    joint: Joint, starts: np.ndarray, metric: Metric, n_iterations: int, goes_on: GoesOn = lambda n, done: True
+    joint: Joint,
+    starts: np.ndarray,
+    metric: Metric,
+    n_iterations: int,
+    goes_on: GoesOn = lambda n, done: True,
+    again: float = 0.0,
 ) -> Climbed:
     """Climb from all starts, and measure the curvature where they end.
 
     End points that have not converged, and those where the density is not concave, are no peaks.
 
     ``starts`` is (n, D); ``metric`` are scales (D,), or a lower Cholesky factor (D, D); ``goes_on`` is as
-    :func:`pymc_hais.core.ascent.ascend` takes it.
+    :func:`pymc_hais.core.ascent.ascend` takes it.  If a smaller share than ``again`` has converged, all climb on with
+    the curvature at the highest end as their metric: a metric that is far from it takes L-BFGS hundreds of steps.
     """
     ended = ascend(joint, starts, metric, n_iterations, tolerance_of(joint.precision), goes_on)
+    is_known = np.isfinite(ended.values)
+    if np.mean(ended.is_converged) < again and is_known.any() and starts.shape[1] <= MOST_DIMS and goes_on(1, 0.0):
+        metric = curvature_at(joint, ended.positions[np.argmax(ended.values)], metric)
+        ended = ascend(joint, ended.positions, metric, n_iterations, tolerance_of(joint.precision), goes_on)
     order = np.argsort(-ended.values)
     order = order[ended.is_converged[order]]
     x, values = ends, heights = ended.positions[order], ended.values[order]
@@ -218,7 +231,7 @@ def climb(
     arrivals = np.zeros((len(starts), len(peaks)), bool)
     for number, peak in enumerate(peaks):
         arrivals[order, number] = peak.holds(ends, heights)
-    return Climbed(peaks, arrivals)
+    return Climbed(peaks, arrivals, ended.positions)
 
 
 def whiten(x: np.ndarray, metric: Metric) -> np.ndarray:
@@ -248,17 +261,42 @@ def measure_peaks(
     """
     free = slice(None) if is_free is None else is_free
     factor = np.diag(metric[free]) if metric.ndim == 1 else metric
+    values, gradients, curvatures = _measure(joint, ends, factor, free)
+    return [
+        _peak(end[free], value, gradient, curvature, factor)
+        for end, value, gradient, curvature in zip(ends, values, gradients, curvatures, strict=True)
+    ]
+
+
+def curvature_at(joint: Joint, end: np.ndarray, metric: Metric) -> Metric:
+    """Return the lower Cholesky factor of the inverse curvature at a point (D,); the metric if there is none.
+
+    Directions in which the density is convex count by the size of their curvature.
+    """
+    factor = np.diag(metric) if metric.ndim == 1 else metric
+    (curvature,) = _measure(joint, end[None], factor, slice(None))[2]
+    if not (np.isfinite(curvature).all() and curvature.any()):
+        return metric
+    sizes, directions = np.linalg.eigh(curvature)
+    sizes = np.maximum(np.abs(sizes), _PEAKS.flattest * np.abs(sizes).max())
+    upper = np.linalg.qr((factor @ (directions / np.sqrt(sizes))).T, mode="r")
+    return (upper * np.sign(np.diag(upper))[:, None]).T
+
+
+def _measure(
+    joint: Joint, ends: np.ndarray, factor: np.ndarray, free: slice | np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return values (K,), whitened gradients (K, d) and negative Hessians (K, d, d) at end points (K, D)."""
     width = float(joint.precision.eps) ** (1.0 / 3.0)
     steps = np.zeros((len(factor), ends.shape[1]))
     steps[:, free] = factor.T
     around = (ends[:, None, None] + width * np.array([1.0, -1.0])[:, None, None] * steps).reshape(-1, ends.shape[1])
     values, gradients = joint(np.concatenate([ends, around]))
     gradients = gradients[:, free] @ factor
-    slopes = gradients[len(ends) :].reshape(len(ends), 2, len(factor), len(factor))
-    return [
-        _peak(end[free], value, gradient, (after - before) / (2.0 * width), factor)
-        for end, value, gradient, (before, after) in zip(ends, values, gradients, slopes, strict=False)
-    ]
+    before, after = gradients[len(ends) :].reshape(len(ends), 2, len(factor), len(factor)).swapaxes(0, 1)
+    curvatures = (after - before) / (2.0 * width)
+    n = len(ends)
+    return values[:n], gradients[:n], 0.5 * (curvatures + curvatures.swapaxes(1, 2))
 
 
 def _peak(
@@ -268,7 +306,7 @@ def _peak(
     if not np.isfinite(curvature).all():  # LAPACK factors NaN without an error
         return None
     try:
-        root = np.linalg.cholesky(0.5 * (curvature + curvature.T))
+        root = np.linalg.cholesky(curvature)
     except np.linalg.LinAlgError:
         return None
     to_top = solve_triangular(root, gradient, lower=True)
