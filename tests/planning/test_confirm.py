@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.special import logsumexp
+from scipy.stats import invgamma
 
 import pymc_hais
 from pymc_hais.calls import stages
@@ -17,7 +19,7 @@ from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.plan import Fallback
 from pymc_hais.run.row_evidence import RowEvidence, count_unconfirmed
 from tests import bits
-from tests.front_door import estimate
+from tests.front_door import assert_right, estimate
 from tests.runs import build_run, plan_of, still
 
 
@@ -185,6 +187,34 @@ def test_a_fit_that_too_little_speaks_for_gives_way_to_the_prior_where_that_cost
     assert "confirmed by too few draws" in attrs["reference_reason"]
     assert attrs["n_gradients"] > fitted["posterior"].attrs["n_gradients"]
     assert not [one for one in found.findings if one.severity == "error"]
+
+
+def vague_regression(sd, shape, n=100, p=2):
+    """Return a regression whose priors are a thousand times as wide as its posterior, and log Z by quadrature."""
+    rng = np.random.default_rng(1)
+    x = np.column_stack([np.ones(n), rng.normal(size=(n, p))])
+    y = x @ rng.normal(size=p + 1) + rng.normal(size=n)
+    with pm.Model() as model:
+        variance = pm.InverseGamma("variance", shape, shape)
+        pm.Normal("y", x @ pm.Normal("b", 0.0, sd, shape=p + 1), pm.math.sqrt(variance), observed=y)
+    logs = np.linspace(-3.0, 4.0, 2001)
+    values, vectors = np.linalg.eigh(sd**2 * x @ x.T)
+    spread = np.exp(logs)[:, None] + np.maximum(values, 0.0)
+    of_data = -0.5 * np.sum((vectors.T @ y) ** 2 / spread + np.log(2.0 * np.pi * spread), axis=1)
+    of_variance = invgamma.logpdf(np.exp(logs), shape, scale=shape) + logs
+    return model, logsumexp(of_data + of_variance) + np.log(logs[1] - logs[0])
+
+
+@pytest.mark.parametrize(
+    ("sd", "shape"),
+    [(1e3, 0.01), pytest.param(1e4, 0.001, marks=pytest.mark.slow), pytest.param(10.0, 0.1, marks=pytest.mark.slow)],
+)
+def test_draws_of_a_vague_prior_climb_to_the_fit(sd, shape):
+    model, truth = vague_regression(sd, shape)
+    found, idata = estimate(model)
+    assert "fitted" in idata["posterior"].attrs["reference"]
+    assert not found.findings
+    assert_right(found, truth)
 
 
 def test_a_start_that_known_modes_are_part_of_says_nothing(monkeypatch):

@@ -18,10 +18,11 @@ from pymc_hais.core.records import AnnealingRun, Metric
 from pymc_hais.core.seeds import Use
 from pymc_hais.core.weights import pool
 from pymc_hais.estimators.region import measure_region
+from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.copies import Labels
 from pymc_hais.run.evidence import Evidence, Modes
-from pymc_hais.run.modes.climbing import Joint, Peak, can_climb, climb
+from pymc_hais.run.modes.climbing import Joint, Peak, can_climb, climb, scales_of
 from pymc_hais.run.modes.given_others import Particles, find_modes_given_others
 from pymc_hais.run.modes.measured import Compared, in_order, regions_of, with_shares
 from pymc_hais.runner.runner import Runner
@@ -41,6 +42,7 @@ class Search(NamedTuple):
     share_of_time: float = 0.25  # the search may take this share of the time that is left
     #: share of the other starts that are draws of the reference: particles mostly lead where the run was
     from_reference: float = 0.7
+    far: int = 100  # draws of the reference that climb in its own units, if too few others have arrived
     mostly_from_reference: float = 0.9  # the same where the search is to confirm a fit
     #: share of the starts that are particles whose labels have traded places, where the density allows that
     traded: float = 0.1
@@ -96,13 +98,24 @@ def _search(
     given = [one for one in (points, remembered) if one is not None]
     own = np.concatenate([np.empty((0, problem.layout.n_dims)), *given])
     starts, is_drawn, is_own = _starts(problem, run, own, runner, joint, metric, rng, n_starts, needs_confirming)
-    climbed = climb(joint, starts, metric, n_steps, lambda *_: clock.left > 0.0)
+
+    def goes_on(n: int, done: float) -> bool:
+        return clock.left > 0.0
+
+    climbed = climb(joint, starts, metric, n_steps, goes_on)
+    n_missing = FEWEST_FAMILIES - evidence.plan.n_confirming
+    if needs_confirming and is_drawn.any() and np.sum(climbed.has_arrived & is_drawn) < n_missing:
+        # In the particles' units draws of a wide prior are so far away that a slope there looks like a top.
+        far = np.flatnonzero(is_drawn)[: joint.round_up(SEARCH.far)]
+        ends, scales = climbed.ends.copy(), scales_of(starts[is_drawn])
+        ends[far] = ascend(joint, starts[far], scales, SEARCH.most_steps, SEARCH.top, goes_on).positions
+        climbed = climb(joint, ends, metric, n_steps, goes_on)
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - SEARCH.negligible]
     # Climbs from where a run has been are no independent ones, and hide that another one alone has led there.
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[~is_own][:, kept].sum(axis=0)
     block = None
     if climbed.arrivals[is_drawn][:, kept].any(axis=1).sum() < SEARCH.hardly_any * is_drawn.sum():
-        particles, goes_on = Particles.of(run, marginal_scales(metric)), lambda *_: clock.left > 0.0
+        particles = Particles.of(run, marginal_scales(metric))
         block = find_modes_given_others(joint, particles, starts[is_drawn], problem.layout.offsets, log_z, rng, goes_on)
     if block is None and (not peaks or clock.left == 0.0):
         return None
