@@ -29,6 +29,7 @@ class _Peaks(NamedTuple):
     #: distance within which modes of one variable given other values of the rest are at one place
     one_place: float = 1.0
     rounds: int = 4  # how often end points are compared again after two that seemed to be one were found to differ
+    longer: int = 5  # times as many evaluations have climbs that go on with the curvature of the highest
     #: share of the largest curvature that every direction counts for in the metric of further climbs, at least
     flattest: float = 1e-10
     arrived: float = 1.0  # distance from the top up to which an end point counts as arrived
@@ -209,7 +210,15 @@ def climb(
     is_known = np.isfinite(ended.values)
     if np.mean(ended.is_converged) < again and is_known.any() and starts.shape[1] <= MOST_DIMS and goes_on(1, 0.0):
         metric = curvature_at(joint, ended.positions[np.argmax(ended.values)], metric)
-        ended = ascend(joint, ended.positions, metric, n_iterations, tolerance_of(joint.precision), goes_on)
+        n_more = _PEAKS.longer * n_iterations
+        ended = ascend(
+            joint,
+            ended.positions,
+            metric,
+            n_more,
+            tolerance_of(joint.precision),
+            lambda n, done: goes_on(n // _PEAKS.longer, done),
+        )
     order = np.argsort(-ended.values)
     order = order[ended.is_converged[order]]
     x, values = ends, heights = ended.positions[order], ended.values[order]
