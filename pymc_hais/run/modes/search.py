@@ -102,21 +102,21 @@ def _search(
     def goes_on(n: int, done: float) -> bool:
         return clock.left > 0.0
 
-    climbed = climb(joint, starts, metric, n_steps, goes_on)
+    climbed, drawn = climb(joint, starts, metric, n_steps, goes_on), starts[is_drawn]
     n_missing = FEWEST_FAMILIES - evidence.plan.n_confirming
-    if needs_confirming and is_drawn.any() and np.sum(climbed.has_arrived & is_drawn) < n_missing:
+    if needs_confirming and climbed.peaks and len(drawn) and np.sum(climbed.has_arrived & is_drawn) < n_missing:
         # In the particles' units draws of a wide prior are so far away that a slope there looks like a top.
-        far = np.flatnonzero(is_drawn)[: joint.round_up(SEARCH.far)]
-        ends, scales = climbed.ends.copy(), scales_of(starts[is_drawn])
-        ends[far] = ascend(joint, starts[far], scales, SEARCH.most_steps, SEARCH.top, goes_on).positions
-        climbed = climb(joint, ends, metric, n_steps, goes_on)
+        far, ends = np.flatnonzero(is_drawn & ~climbed.has_arrived)[: joint.round_up(SEARCH.far)], climbed.ends.copy()
+        ends[far] = ascend(joint, starts[far], scales_of(drawn), SEARCH.most_steps, SEARCH.top, goes_on).positions
+        again = np.union1d(far, np.flatnonzero(climbed.has_arrived))
+        climbed, is_drawn, is_own = climb(joint, ends[again], metric, n_steps, goes_on), is_drawn[again], is_own[again]
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - SEARCH.negligible]
     # Climbs from where a run has been are no independent ones, and hide that another one alone has led there.
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[~is_own][:, kept].sum(axis=0)
     block = None
     if climbed.arrivals[is_drawn][:, kept].any(axis=1).sum() < SEARCH.hardly_any * is_drawn.sum():
         particles = Particles.of(run, marginal_scales(metric))
-        block = find_modes_given_others(joint, particles, starts[is_drawn], problem.layout.offsets, log_z, rng, goes_on)
+        block = find_modes_given_others(joint, particles, drawn, problem.layout.offsets, log_z, rng, goes_on)
     if block is None and (not peaks or clock.left == 0.0):
         return None
     peaks, compared = block or (peaks, _compare(peaks, joint, run, log_z, rng))
