@@ -201,10 +201,11 @@ def _is_offered(problem: Problem) -> bool:
 
 def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
     """Climb to the mode from draws of the prior, and fit until the importance draws are good."""
-    drawn = problem.reference.draw(joint.round_up(_SEARCH.fewest_starts), runner.seeds.of(Use.NEAR_STARTS))
+    n_drawn = joint.round_up(_SEARCH.fewest_starts) - 1  # one place is for the initial point
+    drawn = problem.reference.draw(n_drawn, runner.seeds.of(Use.NEAR_STARTS))
     with np.errstate(all="ignore"):
         starts = problem.to_coordinates(np.concatenate([_initial(problem), drawn.positions[~drawn.clipped]]))
-    peak = _find_peak(joint, starts[np.isfinite(starts).all(axis=1)], runner, problem)
+    peak = _find_peak(joint, starts[np.isfinite(starts).all(axis=1)], runner, problem, _SEARCH.agreeing)
     if isinstance(peak, str):
         return peak
     rng = np.random.default_rng(runner.seeds.of(Use.NEAR))
@@ -225,8 +226,11 @@ def _initial(problem: Problem) -> np.ndarray:
     return problem.layout.flatten([point[name] for name in problem.layout.names])[None]
 
 
-def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner) -> Climbed | str:
-    """Climb from starts (n, D) in a share of the remaining time; return the mode, or a reason why none was found."""
+def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner, again: float = 0.0) -> Climbed | str:
+    """Climb from starts (n, D) in a share of the remaining time; return the mode, or a reason why none was found.
+
+    ``again`` is as :func:`pymc_hais.run.modes.climbing.climb` takes it.
+    """
     clock = runner.clock.part(_SEARCH.share_of_time)
     n_dims = min(starts.shape[1], _SEARCH.most_dims)
     patience, most = (
@@ -239,7 +243,7 @@ def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner) -> Climbed |
 
     if not len(starts):
         return "no draw of the prior is within the range of floating point."
-    climbed = climb(joint, starts, scales_of(starts), most, goes_on, again=_SEARCH.agreeing)
+    climbed = climb(joint, starts, scales_of(starts), most, goes_on, again)
     return climbed if climbed.peaks else "no climb ends at a smooth mode."
 
 
@@ -249,12 +253,12 @@ def those_that_count(climbed: Climbed) -> list[Peak]:
     return [peak for peak in peaks if peak.log_mass > peaks[0].log_mass - _SEARCH.negligible]
 
 
-def _find_peak(joint: Joint, starts: np.ndarray, runner: Runner, problem: Problem) -> Peak | str:
+def _find_peak(joint: Joint, starts: np.ndarray, runner: Runner, problem: Problem, again: float = 0.0) -> Peak | str:
     """Climb from starts (n, D) to the one mode; return it, or a sentence that there are others, or none.
 
     Where the density is proven to have one hill, a single climb that ends at its top is enough.
     """
-    climbed = climb_in_time(joint, starts, runner)
+    climbed = climb_in_time(joint, starts, runner, again)
     if isinstance(climbed, str):
         return climbed
     best, *others = those_that_count(climbed)

@@ -29,9 +29,8 @@ class _Peaks(NamedTuple):
     #: distance within which modes of one variable given other values of the rest are at one place
     one_place: float = 1.0
     rounds: int = 4  # how often end points are compared again after two that seemed to be one were found to differ
-    longer: int = 5  # times as many evaluations have climbs that go on with the curvature of the highest
-    #: share of the largest curvature that every direction counts for in the metric of further climbs, at least
-    flattest: float = 1e-10
+    longer: int = 3  # times as many evaluations have climbs that go on with the curvature of the highest
+    flattest: float = 1e-12  # smallest curvature as a share of the largest, where a point counts as concave
     arrived: float = 1.0  # distance from the top up to which an end point counts as arrived
 
 
@@ -203,22 +202,16 @@ def climb(
     End points that have not converged, and those where the density is not concave, are no peaks.
 
     ``starts`` is (n, D); ``metric`` are scales (D,), or a lower Cholesky factor (D, D); ``goes_on`` is as
-    :func:`pymc_hais.core.ascent.ascend` takes it.  If a smaller share than ``again`` has converged, all climb on with
-    the curvature at the highest end as their metric: a metric that is far from it takes L-BFGS hundreds of steps.
+    :func:`pymc_hais.core.ascent.ascend` takes it.  If a smaller share than ``again`` has converged, and the density is
+    concave at the highest end, all climb on with the curvature there as their metric: with one that is far from it,
+    L-BFGS takes hundreds of steps.
     """
     ended = ascend(joint, starts, metric, n_iterations, tolerance_of(joint.precision), goes_on)
-    is_known = np.isfinite(ended.values)
-    if np.mean(ended.is_converged) < again and is_known.any() and starts.shape[1] <= MOST_DIMS and goes_on(1, 0.0):
-        metric = curvature_at(joint, ended.positions[np.argmax(ended.values)], metric)
-        n_more = _PEAKS.longer * n_iterations
-        ended = ascend(
-            joint,
-            ended.positions,
-            metric,
-            n_more,
-            tolerance_of(joint.precision),
-            lambda n, done: goes_on(n // _PEAKS.longer, done),
-        )
+    if np.mean(ended.is_converged) < again and starts.shape[1] <= MOST_DIMS and goes_on(1, 0.0):
+        scale = _scale_at(joint, ended.positions[np.argmax(ended.values)], metric)
+        if scale is not None:
+            n_more, tolerance = _PEAKS.longer * n_iterations, tolerance_of(joint.precision)
+            ended, metric = ascend(joint, ended.positions, scale, n_more, tolerance, _slower(goes_on)), scale
     order = np.argsort(-ended.values)
     order = order[ended.is_converged[order]]
     x, values = ends, heights = ended.positions[order], ended.values[order]
@@ -241,6 +234,11 @@ def climb(
     for number, peak in enumerate(peaks):
         arrivals[order, number] = peak.holds(ends, heights)
     return Climbed(peaks, arrivals, ended.positions)
+
+
+def _slower(goes_on: GoesOn) -> GoesOn:
+    """Let climbs that go on with the curvature of the highest have more evaluations before they are judged."""
+    return lambda n, done: goes_on(n // _PEAKS.longer, done)
 
 
 def whiten(x: np.ndarray, metric: Metric) -> np.ndarray:
@@ -277,17 +275,15 @@ def measure_peaks(
     ]
 
 
-def curvature_at(joint: Joint, end: np.ndarray, metric: Metric) -> Metric:
-    """Return the lower Cholesky factor of the inverse curvature at a point (D,); the metric if there is none.
-
-    Directions in which the density is convex count by the size of their curvature.
-    """
+def _scale_at(joint: Joint, end: np.ndarray, metric: Metric) -> Metric | None:
+    """Return the lower Cholesky factor of the inverse curvature at a point (D,); None where that is not concave."""
     factor = np.diag(metric) if metric.ndim == 1 else metric
     (curvature,) = _measure(joint, end[None], factor, slice(None))[2]
-    if not (np.isfinite(curvature).all() and curvature.any()):
-        return metric
+    if not np.isfinite(curvature).all():
+        return None
     sizes, directions = np.linalg.eigh(curvature)
-    sizes = np.maximum(np.abs(sizes), _PEAKS.flattest * np.abs(sizes).max())
+    if sizes[0] <= _PEAKS.flattest * sizes[-1]:
+        return None
     upper = np.linalg.qr((factor @ (directions / np.sqrt(sizes))).T, mode="r")
     return (upper * np.sign(np.diag(upper))[:, None]).T
 
