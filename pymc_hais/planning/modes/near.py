@@ -221,8 +221,11 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
 
 
 def _initial(problem: Problem) -> np.ndarray:
-    """Return PyMC's initial point (1, D), from which the top can be much nearer than from draws of a wide prior."""
-    point = problem.model.initial_point(random_seed=0)
+    """Return PyMC's initial point (1, D), which can be much nearer to the top than draws of a wide prior are."""
+    try:
+        point = problem.model.initial_point(random_seed=0)
+    except Exception:  # of a user's distribution, which may have none
+        return np.empty((0, problem.layout.n_dims))
     return problem.layout.flatten([point[name] for name in problem.layout.names])[None]
 
 
