@@ -227,14 +227,15 @@ def step_statistics(
     mean = np.einsum("bsp,bsp->bs", shares, counted)
     square = np.einsum("bsp,bsp,bsp->bs", shares, counted, counted)
     widths = np.where(widths > 0.0, widths, 1.0)
-    with np.errstate(over="ignore", invalid="ignore"):  # also of log ratios whose squares are infinite
-        variance = np.maximum(square - mean**2, 0.0)
+    # Also of log ratios whose squares are infinite, and of steps whose squares are zero.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        var_ratio = np.maximum(square - mean**2, 0.0) / widths**2
     statistics = {
         "ess": _ess(paths, after),
         "log_z": after - np.log(paths.shape[-1]),
         "discrepancy": moved,
         "mean_ratio": mean / widths,
-        "var_ratio": variance / widths**2,
+        "var_ratio": var_ratio,
         "n_lost": lost.sum(axis=-1),
     }
     return paths, statistics

@@ -76,6 +76,7 @@ def build_density(
     rows: Mapping[str, np.ndarray] | None = None,
     chart: Chart | None = None,
     containers: Mapping[str, np.ndarray] | None = None,
+    walls: np.ndarray | None = None,
 ) -> DensityGraph:
     """Build the graphs of the path from a reference, or the prior, to ``model.logp()``, geometric in the densities.
 
@@ -86,7 +87,7 @@ def build_density(
     Without gradients zeros stand in, which cost nothing.  ``rows`` (R, ...) are observed variables or data containers
     that differ between populations.  The position holds the coordinates of a ``chart``, whose sites are then the first
     of the data, to be tuned.  What depends on ``containers`` alone, data that may vary, with their present values,
-    is an argument too.
+    is an argument too.  Beyond the ``walls`` (2, D) of the flat vector the density is zero.
     """
     values = [np.asarray(table)[0] for table in (rows or {}).values()]
     containers = containers or {}
@@ -102,7 +103,10 @@ def build_density(
         terms = terms if outside is None else [terms[0], terms[1] + outside]
     position = build_position(layout)
     terms, x, log_jacobian, sites, no_sites = recentre(frozen, layout, chart, position, terms)
-    outputs = _end_points(terms, x, position, log_reference, chart is not None)
+    flat = pt.concatenate([value.ravel() for value in x.values()]) if chart else position
+    if walls is not None and np.isfinite(walls).any():
+        terms = [terms[0] + _confine(flat, walls), terms[1]]
+    outputs = _end_points(terms, flat, position, log_reference)
     if chart:
         outputs[0] += log_jacobian
     if containers:  # which the chart depends on as well
@@ -121,18 +125,23 @@ def build_density(
     return replace(graph, meetings=meetings)
 
 
-def _end_points(
-    terms: list[Any],
-    x: Mapping[Any, Any],
-    position: TensorVariable,
-    log_reference: LogReference | None,
-    has_chart: bool,
-) -> list[Any]:
+def _confine(flat: Any, walls: np.ndarray) -> Any:
+    """Return 0 between the walls and minus infinity beyond.
+
+    Prior draws that floating point cannot hold count with weight zero.  Without walls, moves would lead the others to
+    where these draws should be, and none would come back.
+    """
+    low, high = walls
+    below, above = np.flatnonzero(np.isfinite(low)), np.flatnonzero(np.isfinite(high))
+    is_inside = pt.and_(pt.all(flat[below] >= low[below]), pt.all(flat[above] <= high[above]))
+    return pt.switch(is_inside, 0.0, -np.inf).astype(flat.dtype)
+
+
+def _end_points(terms: list[Any], flat: Any, position: TensorVariable, log_reference: LogReference | None) -> list[Any]:
     """Return the log density of the reference and the log ratio, given log prior and log likelihood."""
     outputs = terms
     if log_reference is not None:
         log_prior, log_rest = terms
-        flat = pt.concatenate([value.ravel() for value in x.values()]) if has_chart else position
         reference = log_reference(flat, log_prior).astype(position.dtype)
         outputs = [reference, log_prior + log_rest - reference]
     refuse_sums_of_conditions(outputs)

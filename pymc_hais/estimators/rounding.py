@@ -36,4 +36,5 @@ def _residual(values: np.ndarray) -> float:
     finite = np.isfinite(values)
     steps, values = _STEPS[finite] / _STEPS[-1], values[finite] - np.median(values[finite])
     parabola = np.polynomial.polynomial.polyvander(steps, 2)
-    return float(np.sqrt(np.mean((values - parabola @ np.linalg.lstsq(parabola, values, rcond=None)[0]) ** 2)))
+    with np.errstate(over="ignore"):  # squares beyond floating point
+        return float(np.sqrt(np.mean((values - parabola @ np.linalg.lstsq(parabola, values, rcond=None)[0]) ** 2)))

@@ -157,10 +157,10 @@ def measure_tail(log_ratios: Sequence[np.ndarray], autocorrelation_time: float =
 def _measure(log_ratio: np.ndarray) -> tuple[float, float]:
     if log_ratio.size == 0:
         return 0.0, 0.0
+    reach = float(norm.ppf(_LIMITS.quantile))
     with np.errstate(over="ignore"):  # squares beyond floating point: of such a spread no tail is heavy
         sd = float(log_ratio.std())
-    reach = float(norm.ppf(_LIMITS.quantile))
-    end = float(log_ratio.mean()) + reach * sd
+        end = float(log_ratio.mean()) + reach * sd
     excess = max(float(np.quantile(log_ratio, _LIMITS.quantile)) - end, 0.0)
     # Standard error of a normal sample's quantile.
     chance = sd * np.sqrt(_LIMITS.quantile * (1.0 - _LIMITS.quantile) / log_ratio.size) / norm.pdf(reach)

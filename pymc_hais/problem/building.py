@@ -32,6 +32,7 @@ from pymc_hais.problem.kept import find_problem, keep_problem
 from pymc_hais.problem.problem import CHUNK, Compiler, Problem, are_inside
 from pymc_hais.problem.refusals import refuse_unbounded
 from pymc_hais.references import BoundReference, Fitted, Prior, bind, build_prior, uses_prior
+from pymc_hais.references.base import Draws
 from pymc_hais.tuning import Stopwatch, particles_for_dense
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
@@ -113,6 +114,7 @@ def with_reference(
     is_plain = kernel.constraints or kernel.step_size or rows or layout.n_sites
     chart = None if is_plain else build_chart(model, layout, containers, compiler.normals)
     _check_site_draws(model, layout, reference, seeds)
+    drawn = reference.draw(CHECK_DRAWS, seeds.of(Use.DENSITY))
     graph = build_density(
         model,
         layout,
@@ -121,6 +123,7 @@ def with_reference(
         rows,
         chart=chart,
         containers=containers,
+        walls=reference.find_walls(drawn) if isinstance(reference, Prior) else None,
     )
     engine = compiler(replace(graph, preparation=None))  # an engine may travel, and never changes its data itself
     own = with_table(model, {name: value[0] for name, value in rows.items()}) if rows else model
@@ -142,7 +145,7 @@ def with_reference(
     with untraced:
         logp = own.logp()
     of_first_row = replace(problem, model=own)
-    is_cheap, undecided = _check_values(of_first_row, compile_written(own, layout, logp), seeds)
+    is_cheap, undecided = _check_values(of_first_row, compile_written(own, layout, logp), drawn, seeds)
     # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.
     evaluate = of_first_row.evaluate if is_cheap and engine.kernel.uses_gradients else None
     check_draws(own, layout, reference, seeds.of(Use.REFERENCE), evaluate)
@@ -180,20 +183,23 @@ def with_data(
     problem = problem.with_data(model, values)
     try:
         _check_site_draws(model, problem.layout, problem.reference, seeds)
-        _, undecided = _check_values(problem, lambda position: written(position, values), seeds)
+        drawn = problem.reference.draw(CHECK_DRAWS, seeds.of(Use.DENSITY))
+        _, undecided = _check_values(problem, lambda position: written(position, values), drawn, seeds)
     except IndexError as error:
         raise ValueError(f"With these data the model cannot be evaluated: {error}") from error
     return replace(problem, undecided=undecided)
 
 
-def _check_values(problem: Problem, written: Callable[[np.ndarray], float], seeds: Seeds) -> tuple[bool, float]:
+def _check_values(
+    problem: Problem, written: Callable[[np.ndarray], float], drawn: Draws, seeds: Seeds
+) -> tuple[bool, float]:
     """Check the density at draws of the reference, and around them, for the first row of data.
 
     Returns whether the density is cheap, and by how many nats it differs from what is written, if that is undecided.
     """
     model, layout, reference = problem.model, problem.layout, problem.reference
     constraints = problem.engine.kernel.constraints
-    x, clipped, *_ = reference.draw(CHECK_DRAWS, seeds.of(Use.DENSITY))
+    x, clipped, *_ = drawn
     watch = Stopwatch(problem.engine.clock)
     state = problem.evaluate(x)
     is_cheap = watch.elapsed < _CHEAP

@@ -39,6 +39,11 @@ class Prior(Direct):
         values, clipped = self.sampler.sample(n, int(seeds.generate_state(1)[0]))
         return Draws.independent(self.layout.flatten(values), clipped)
 
+    def find_walls(self, draws: Draws) -> np.ndarray:
+        """Return the lowest and the highest value (2, D) of each coordinate; infinite where no draw is clipped."""
+        parts = self.layout.unflatten(draws.positions)
+        return self.layout.flatten(self.sampler.find_walls([parts[name] for name in self.layout.names], draws.clipped))
+
     def logp(self, position: pt.TensorVariable, log_prior: pt.TensorVariable) -> Any:
         """Return the model's log prior, normalised."""
         return log_prior - self.log_mass if self.log_mass else log_prior

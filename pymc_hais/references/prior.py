@@ -49,6 +49,11 @@ def _is_beyond(value: np.ndarray, transform: str) -> np.ndarray:
     return np.isinf(value) | ((np.abs(value) > _LARGEST) & (transform in _OF_EXPONENTIALS))
 
 
+def _highest(transform: str) -> float:
+    """Return the highest value that floating point holds: exp(-36) is the smallest distance from one."""
+    return _LARGEST if transform in ("", "log") else 36.0
+
+
 def _any(is_true: np.ndarray) -> np.ndarray:
     """Whether a condition (n, ...) holds for any element of each row."""
     return is_true.reshape(len(is_true), -1).any(axis=1)
@@ -142,14 +147,25 @@ class PriorSampler:
             outside,
         )
 
+    def find_walls(self, draws: list[np.ndarray], clipped: np.ndarray) -> list[np.ndarray]:
+        """Return the lowest and the highest value (2, *shape) of each variable that floating point holds, given draws.
+
+        They are infinite where no clipped draw lies at the edge of a range.
+        """
+        walls = []
+        for value, transform in zip(draws, self.transforms, strict=True):
+            edges = np.array([-_LARGEST, _highest(transform)]).reshape((2, *(1,) * (value.ndim - 1)))
+            is_met = [np.any(value[clipped] <= edges[0], axis=0), np.any(value[clipped] >= edges[1], axis=0)]
+            is_wall = np.array(is_met) & (transform in _OF_EXPONENTIALS)
+            walls.append(np.where(is_wall, edges, np.array([-np.inf, np.inf]).reshape(edges.shape)))
+        return walls
+
     def _clip(self, values: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
         clipped = np.zeros(len(values[0]), dtype=bool)
         result = []
         for transform, value in zip(self.transforms, values, strict=True):
             beyond = _is_beyond(value, transform) | np.isnan(value)
-            # exp(-36) is the smallest distance from one.
-            highest = _LARGEST if transform in ("", "log") else 36.0
-            edge = np.clip(np.nan_to_num(value, nan=0.0, posinf=np.inf, neginf=-np.inf), -_LARGEST, highest)
+            edge = np.clip(np.nan_to_num(value, nan=0.0, posinf=np.inf, neginf=-np.inf), -_LARGEST, _highest(transform))
             result.append(np.where(beyond, edge, value))
             clipped |= _any(beyond)
         return result, clipped

@@ -172,8 +172,23 @@ class _Reader:
 
     def _of_switch(self, op: Op, inputs: list[Any]) -> Curvature:
         condition, *branches = inputs
+        beyond = self._value(branches[1])
+        if beyond is not None and np.all(np.isneginf(beyond)) and self._is_box(condition):
+            return _CONCAVE if self._of(branches[0]) in (_CONSTANT, _AFFINE, _CONCAVE) else _UNKNOWN
         # Numbers may be part of a condition, so that another branch is taken at some of the elements.
         return join(*map(self._of, branches)) if self._holds(condition) or self._fails(condition) else _UNKNOWN
+
+    def _is_box(self, condition: Variable) -> bool:
+        """Whether a condition is that affine terms are within constant bounds."""
+        owner = condition.owner
+        if owner is None:
+            return False
+        if isinstance(owner.op, All | MakeVector | ScalarFromTensor | DimShuffle):
+            return all(map(self._is_box, owner.inputs))
+        if isinstance(scalar_op(condition), ps.AND):
+            return all(map(self._is_box, owner.inputs))
+        is_bound = isinstance(scalar_op(condition), ps.GE | ps.LE)
+        return is_bound and {self._of(one) for one in owner.inputs} == {_AFFINE, _CONSTANT}
 
     def _holds(self, condition: Variable) -> bool:
         """Whether a condition is known to hold wherever the position is."""
