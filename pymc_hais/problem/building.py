@@ -33,6 +33,7 @@ from pymc_hais.problem.problem import CHUNK, Compiler, Problem, are_inside
 from pymc_hais.problem.refusals import refuse_unbounded
 from pymc_hais.references import BoundReference, Fitted, Prior, bind, build_prior, uses_prior
 from pymc_hais.references.base import Draws
+from pymc_hais.references.mixture import Mixed
 from pymc_hais.tuning import Stopwatch, particles_for_dense
 
 #: Draws that check a model before any long work; as many as the pilot's, so that nothing compiles twice.
@@ -123,7 +124,7 @@ def with_reference(
         rows,
         chart=chart,
         containers=containers,
-        walls=reference.find_walls(drawn) if isinstance(reference, Prior) else None,
+        walls=_find_walls(reference, drawn),
     )
     engine = compiler(replace(graph, preparation=None))  # an engine may travel, and never changes its data itself
     own = with_table(model, {name: value[0] for name, value in rows.items()}) if rows else model
@@ -150,6 +151,13 @@ def with_reference(
     evaluate = of_first_row.evaluate if is_cheap and engine.kernel.uses_gradients else None
     check_draws(own, layout, reference, seeds.of(Use.REFERENCE), evaluate)
     return replace(problem, undecided=undecided, identity=identity and identity.with_density(model, logp))
+
+
+def _find_walls(reference: BoundReference, drawn: Draws) -> np.ndarray | None:
+    """Return the walls around what floating point holds of the prior, where it is the reference or a part of it."""
+    parts = reference.parts if isinstance(reference, Mixed) else (reference,)
+    prior = next((part for part in parts if isinstance(part, Prior)), None)
+    return None if prior is None else prior.find_walls(drawn)
 
 
 def _check_site_draws(model: Model, layout: Layout, reference: BoundReference, seeds: Seeds) -> None:

@@ -7,7 +7,8 @@ from scipy.special import betaln, comb, logsumexp
 from scipy.stats import gamma, norm
 
 from pymc_hais.density import build_density, build_layout, is_log_concave
-from pymc_hais.references import Prior, build_prior
+from pymc_hais.problem.building import _find_walls
+from pymc_hais.references import Gaussian, Mixture, Prior, bind, build_prior
 from tests.front_door import assert_right, estimate
 
 Y = np.random.default_rng(9).normal(0.0, 2.0, 12)
@@ -65,6 +66,9 @@ def test_walls_stand_where_draws_had_to_be_clipped_and_nowhere_else():
     low, high = prior.find_walls(prior.draw(500, np.random.SeedSequence(1)))
     np.testing.assert_array_equal(low, [-700.0, -700.0, -700.0, -np.inf, -np.inf])
     np.testing.assert_array_equal(high, [36.0, np.inf, np.inf, np.inf, np.inf])
+    mixed = bind(Mixture(["prior", Gaussian(0.0, 1.0)], [0.9, 0.1]), layout, prior, model)
+    found = _find_walls(mixed, mixed.draw(500, np.random.SeedSequence(1)))
+    np.testing.assert_array_equal(found, [low, high])
 
 
 def test_between_walls_a_density_of_one_hill_is_still_proven():
