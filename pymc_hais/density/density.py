@@ -103,10 +103,9 @@ def build_density(
         terms = terms if outside is None else [terms[0], terms[1] + outside]
     position = build_position(layout)
     terms, x, log_jacobian, sites, no_sites = recentre(frozen, layout, chart, position, terms)
-    flat = pt.concatenate([value.ravel() for value in x.values()]) if chart else position
     if walls is not None and np.isfinite(walls).any():
-        terms = [terms[0] + _confine(flat, walls), terms[1]]
-    outputs = _end_points(terms, flat, position, log_reference)
+        terms = [terms[0] + _confine(_flat(x, position, chart), walls), terms[1]]
+    outputs = _end_points(terms, x, position, log_reference, chart)
     if chart:
         outputs[0] += log_jacobian
     if containers:  # which the chart depends on as well
@@ -137,12 +136,23 @@ def _confine(flat: Any, walls: np.ndarray) -> Any:
     return pt.switch(is_inside, 0.0, -np.inf).astype(flat.dtype)
 
 
-def _end_points(terms: list[Any], flat: Any, position: TensorVariable, log_reference: LogReference | None) -> list[Any]:
+def _flat(x: Mapping[Any, Any], position: TensorVariable, chart: Chart | None) -> Any:
+    """Return the model's flat vector, of which the position holds the coordinates."""
+    return pt.concatenate([value.ravel() for value in x.values()]) if chart else position
+
+
+def _end_points(
+    terms: list[Any],
+    x: Mapping[Any, Any],
+    position: TensorVariable,
+    log_reference: LogReference | None,
+    chart: Chart | None,
+) -> list[Any]:
     """Return the log density of the reference and the log ratio, given log prior and log likelihood."""
     outputs = terms
     if log_reference is not None:
         log_prior, log_rest = terms
-        reference = log_reference(flat, log_prior).astype(position.dtype)
+        reference = log_reference(_flat(x, position, chart), log_prior).astype(position.dtype)
         outputs = [reference, log_prior + log_rest - reference]
     refuse_sums_of_conditions(outputs)
     return with_real_argmax(outputs)

@@ -156,7 +156,7 @@ def with_reference(
 def _find_walls(reference: BoundReference, drawn: Draws) -> np.ndarray | None:
     """Return the walls around what floating point holds of the prior, where it is the reference or a part of it."""
     parts = reference.parts if isinstance(reference, Mixed) else (reference,)
-    prior = next((part for part in parts if isinstance(part, Prior)), None)
+    prior = next((part for part in parts if isinstance(part, Prior) and part.is_prior), None)
     return None if prior is None else prior.find_walls(drawn)
 
 

@@ -38,15 +38,18 @@ _BEYOND = (
 )
 
 
-#: Transforms whose inverse is an exponential in every element.
-_OF_EXPONENTIALS = ("log", "interval", "logodds")
+#: Transforms whose inverse is an exponential in every element.  An "interval" is one too, but may have one end only.
+_OF_EXPONENTIALS = ("log", "logodds")
+#: Of variables that are no numbers if a parent is beyond floating point.
+_OF_CHILDREN = ("", "interval", *_OF_EXPONENTIALS)
 #: Largest logarithm: NumPy draws smaller numbers than exp(-700), but compilers take some of them for zero.
 _LARGEST = 700.0
 
 
 def _is_beyond(value: np.ndarray, transform: str) -> np.ndarray:
     """Whether each transformed element is infinite, or of a number that is beyond what floating point can hold."""
-    return np.isinf(value) | ((np.abs(value) > _LARGEST) & (transform in _OF_EXPONENTIALS))
+    is_outside = (value < -_LARGEST) | (value > _highest(transform))
+    return np.isinf(value) | (is_outside & (transform in _OF_EXPONENTIALS))
 
 
 def _highest(transform: str) -> float:
@@ -131,7 +134,7 @@ class PriorSampler:
         # floating point, not outside.
         return np.array(
             [
-                _any(np.isnan(value)) & (transform != "simplex") & ~(is_beyond & (transform in ("", *_OF_EXPONENTIALS)))
+                _any(np.isnan(value)) & (transform != "simplex") & ~(is_beyond & (transform in _OF_CHILDREN))
                 for value, transform in drawn
             ]
         )

@@ -231,7 +231,7 @@ def test_climbs_in_thousands_of_dimensions_get_no_more_evaluations_than_in_a_hun
 
     def climb(joint, starts, metric, n_iterations, goes_on, again):
         asked.append((n_iterations, next(n for n in range(10_000) if not goes_on(n, 0.0))))
-        return Climbed([], np.zeros((len(starts), 0), bool), starts)
+        return Climbed([], np.zeros((len(starts), 0), bool))
 
     monkeypatch.setattr(near, "climb", climb)
     endless = SimpleNamespace(clock=SimpleNamespace(part=lambda share: SimpleNamespace(left=np.inf)))

@@ -71,6 +71,29 @@ def test_walls_stand_where_draws_had_to_be_clipped_and_nowhere_else():
     np.testing.assert_array_equal(found, [low, high])
 
 
+@pytest.mark.parametrize(("a", "b"), [(1.0, 0.01), (0.5, 0.02)])
+def test_draws_near_one_lie_within_the_walls_or_are_clipped(a, b):
+    """The last numbers before one have log odds of 36.04 and 36.74."""
+    with pm.Model() as model:
+        pm.Beta("p", a, b)
+    prior = Prior(build_layout(model), build_prior(model))
+    drawn = prior.draw(4000, np.random.SeedSequence(1))
+    kept, (low, high) = drawn.positions[~drawn.clipped], prior.find_walls(drawn)
+    assert high == 36.0
+    assert np.all((low <= kept) & (kept <= high))
+
+
+def test_a_variable_with_one_bound_has_no_wall_at_the_log_odds_of_one():
+    with pm.Model() as model:
+        pm.Pareto("x", 0.005, 1.0)
+        pm.Gamma("tau", 0.001, 0.001)
+    prior = Prior(build_layout(model), build_prior(model))
+    drawn = prior.draw(500, np.random.SeedSequence(1))
+    low, high = prior.find_walls(drawn)
+    assert np.any(drawn.positions[~drawn.clipped, 0] > 36.0)
+    np.testing.assert_array_equal([low[0], high[0]], [-np.inf, np.inf])
+
+
 def test_between_walls_a_density_of_one_hill_is_still_proven():
     with pm.Model() as model:
         rates = pm.Gamma("rates", 0.001, 0.001, shape=3)

@@ -17,7 +17,7 @@ from pymc_hais.planning.building import compile_first
 from pymc_hais.results.findings.others import check_modes
 from pymc_hais.run.modes import measured
 from pymc_hais.run.modes import search as run_modes
-from pymc_hais.run.modes.climbing import Joint, climb
+from pymc_hais.run.modes.climbing import Climbed, Joint, Peak, climb
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
 from tests.quick import hierarchy, one_mean, schools, shared
@@ -356,3 +356,19 @@ def test_a_place_beside_which_the_gradient_is_no_number_is_no_mode():
             return -0.5 * np.sum(z**2, axis=1), np.where(z > 0.0, np.nan, -z)
 
     assert not climb(OneSided(), np.zeros((2, 1)), np.ones(1), 20).peaks
+
+
+def test_other_climbs_add_arrivals_and_peaks_and_lose_none():
+    def peak(place, value):
+        return Peak(np.array([place]), value, np.eye(1), np.eye(1), 0.0)
+
+    first = Climbed(
+        [peak(0.0, -1.0), peak(9.0, -3.0)], np.array([[True, False], [False, True], [False, False], [False, False]])
+    )
+    others = Climbed([peak(5.0, -2.0), peak(0.0, -1.0)], np.array([[False, True], [True, False]]))
+    both = first.with_others(others, np.array([2, 3]))
+    assert [float(one.position[0]) for one in both.peaks] == [0.0, 5.0, 9.0]
+    np.testing.assert_array_equal(
+        both.arrivals, [[True, False, False], [False, False, True], [True, False, False], [False, True, False]]
+    )
+    assert first.arrivals.sum() == 2

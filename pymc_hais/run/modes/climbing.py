@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from pymc_hais.core.ascent import GoesOn, ascend
+from pymc_hais.core.ascent import Ascended, GoesOn, ascend
 from pymc_hais.core.records import Metric
 from pymc_hais.core.weights import clean
 from pymc_hais.problem.problem import CHUNK, Problem, in_chunks
@@ -149,11 +149,10 @@ class Peak:
 
 
 class Climbed(NamedTuple):
-    """Distinct peaks, the highest first, and the peak and the end of each climb."""
+    """The ends of climbs: distinct peaks, the highest first, and the peak of each climb."""
 
     peaks: list[Peak]
     arrivals: np.ndarray  # (n, K) of bool
-    ends: np.ndarray  # (n, D)
 
     @property
     def has_arrived(self) -> np.ndarray:
@@ -164,6 +163,19 @@ class Climbed(NamedTuple):
     def share(self) -> float:
         """Share of the climbs that ended at one of the peaks."""
         return float(np.mean(self.has_arrived))
+
+    def with_others(self, others: "Climbed", which: np.ndarray) -> "Climbed":
+        """Add other climbs of some of the starts, whose numbers ``which`` has; no peak is lost."""
+        peaks, columns = list(self.peaks), list(self.arrivals.T)
+        for peak, arrived in zip(others.peaks, others.arrivals.T, strict=True):
+            place = next((i for i, one in enumerate(peaks) if one.is_same(peak)), len(peaks))
+            if place == len(peaks):
+                peaks.append(peak)
+                columns.append(np.zeros(len(self.arrivals), bool))
+            columns[place] = columns[place].copy()
+            columns[place][which] |= arrived
+        order = sorted(range(len(peaks)), key=lambda i: -peaks[i].value)
+        return Climbed([peaks[i] for i in order], np.array([columns[i] for i in order]).reshape(len(order), -1).T)
 
 
 def at_new_places(peaks: list[Peak], known: list[Peak]) -> list[Peak]:
@@ -203,15 +215,14 @@ def climb(
 
     ``starts`` is (n, D); ``metric`` are scales (D,), or a lower Cholesky factor (D, D); ``goes_on`` is as
     :func:`pymc_hais.core.ascent.ascend` takes it.  If a smaller share than ``again`` has converged, and the density is
-    concave at the highest end, all climb on with the curvature there as their metric: with one that is far from it,
-    L-BFGS takes hundreds of steps.
+    concave at the highest end, the others climb on with the curvature there as their metric: with one that is far from
+    it, L-BFGS takes hundreds of steps.
     """
     ended = ascend(joint, starts, metric, n_iterations, tolerance_of(joint.precision), goes_on)
     if np.mean(ended.is_converged) < again and starts.shape[1] <= MOST_DIMS and goes_on(1, 0.0):
         scale = _scale_at(joint, ended.positions[np.argmax(ended.values)], metric)
         if scale is not None:
-            n_more, tolerance = _PEAKS.longer * n_iterations, tolerance_of(joint.precision)
-            ended, metric = ascend(joint, ended.positions, scale, n_more, tolerance, _slower(goes_on)), scale
+            ended, metric = _climb_on(joint, ended, scale, _PEAKS.longer * n_iterations, goes_on), scale
     order = np.argsort(-ended.values)
     order = order[ended.is_converged[order]]
     x, values = ends, heights = ended.positions[order], ended.values[order]
@@ -233,12 +244,19 @@ def climb(
     arrivals = np.zeros((len(starts), len(peaks)), bool)
     for number, peak in enumerate(peaks):
         arrivals[order, number] = peak.holds(ends, heights)
-    return Climbed(peaks, arrivals, ended.positions)
+    return Climbed(peaks, arrivals)
 
 
-def _slower(goes_on: GoesOn) -> GoesOn:
-    """Let climbs that go on have more evaluations, and then stop them all: the last ones take a program for many."""
-    return lambda n, done: goes_on(n // _PEAKS.longer, 0.0)
+def _climb_on(joint: Joint, ended: Ascended, metric: Metric, n_iterations: int, goes_on: GoesOn) -> Ascended:
+    """Let those that have not converged climb on, all of them as long: the last ones take a program for many."""
+    left, tolerance = np.flatnonzero(~ended.is_converged), tolerance_of(joint.precision)
+    more = ascend(
+        joint, ended.positions[left], metric, n_iterations, tolerance, lambda n, done: goes_on(n // _PEAKS.longer, 0.0)
+    )
+    whole = Ascended(*(np.copy(one) for one in ended))
+    for own, other in zip(whole, more, strict=True):
+        own[left] = other
+    return whole
 
 
 def whiten(x: np.ndarray, metric: Metric) -> np.ndarray:

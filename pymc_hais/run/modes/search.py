@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.ascent import ascend
+from pymc_hais.core.ascent import GoesOn, ascend
 from pymc_hais.core.records import AnnealingRun, Metric
 from pymc_hais.core.seeds import Use
 from pymc_hais.core.weights import pool
@@ -22,7 +22,7 @@ from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.copies import Labels
 from pymc_hais.run.evidence import Evidence, Modes
-from pymc_hais.run.modes.climbing import Joint, Peak, can_climb, climb, scales_of
+from pymc_hais.run.modes.climbing import Climbed, Joint, Peak, can_climb, climb, scales_of
 from pymc_hais.run.modes.given_others import Particles, find_modes_given_others
 from pymc_hais.run.modes.measured import Compared, in_order, regions_of, with_shares
 from pymc_hais.runner.runner import Runner
@@ -43,6 +43,7 @@ class Search(NamedTuple):
     #: share of the other starts that are draws of the reference: particles mostly lead where the run was
     from_reference: float = 0.7
     far: int = 100  # draws of the reference that climb in its own units, if too few others have arrived
+    share_of_far: float = 0.5  # of the time of the search that is left, which they may take
     mostly_from_reference: float = 0.9  # the same where the search is to confirm a fit
     #: share of the starts that are particles whose labels have traded places, where the density allows that
     traded: float = 0.1
@@ -102,21 +103,19 @@ def _search(
     def goes_on(n: int, done: float) -> bool:
         return clock.left > 0.0
 
-    climbed, drawn = climb(joint, starts, metric, n_steps, goes_on), starts[is_drawn]
-    n_missing = FEWEST_FAMILIES - evidence.plan.n_confirming
-    if needs_confirming and climbed.peaks and len(drawn) and np.sum(climbed.has_arrived & is_drawn) < n_missing:
-        # In the particles' units draws of a wide prior are so far away that a slope there looks like a top.
-        far, ends = np.flatnonzero(is_drawn & ~climbed.has_arrived)[: joint.round_up(SEARCH.far)], climbed.ends.copy()
-        ends[far] = ascend(joint, starts[far], scales_of(drawn), SEARCH.most_steps, SEARCH.top, goes_on).positions
-        again = np.union1d(far, np.flatnonzero(climbed.has_arrived))
-        climbed, is_drawn, is_own = climb(joint, ends[again], metric, n_steps, goes_on), is_drawn[again], is_own[again]
+    climbed, n_missing = climb(joint, starts, metric, n_steps, goes_on), FEWEST_FAMILIES - evidence.plan.n_confirming
+    far = np.flatnonzero(is_drawn & ~climbed.has_arrived)[: joint.round_up(SEARCH.far)]
+    if needs_confirming and climbed.peaks and len(far) and np.sum(climbed.has_arrived & is_drawn) < n_missing:
+        scales, of_far = scales_of(starts[is_drawn]), clock.part(SEARCH.share_of_far)
+        again = _climb_from_afar(joint, starts[far], scales, metric, n_steps, lambda *_: of_far.left > 0.0)
+        climbed = climbed.with_others(again, far)
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - SEARCH.negligible]
     # Climbs from where a run has been are no independent ones, and hide that another one alone has led there.
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[~is_own][:, kept].sum(axis=0)
     block = None
     if climbed.arrivals[is_drawn][:, kept].any(axis=1).sum() < SEARCH.hardly_any * is_drawn.sum():
         particles = Particles.of(run, marginal_scales(metric))
-        block = find_modes_given_others(joint, particles, drawn, problem.layout.offsets, log_z, rng, goes_on)
+        block = find_modes_given_others(joint, particles, starts[is_drawn], problem.layout.offsets, log_z, rng, goes_on)
     if block is None and (not peaks or clock.left == 0.0):
         return None
     peaks, compared = block or (peaks, _compare(peaks, joint, run, log_z, rng))
@@ -132,6 +131,17 @@ def _search(
         n_confirming=int(np.sum(climbed.has_arrived & is_drawn)) if problem.reference.is_prior else 0,
         n_rare=int(np.sum(counts & (n_arrived == 1))) if points is None else 0,
     )
+
+
+def _climb_from_afar(
+    joint: Joint, starts: np.ndarray, scales: np.ndarray, metric: Metric, n_steps: int, goes_on: GoesOn
+) -> Climbed:
+    """Climb from draws of a wide prior in its own units, and then in the particles'.
+
+    In the particles' units these draws are so far away that a slope there looks like a top.
+    """
+    near = ascend(joint, starts, scales, SEARCH.most_steps, SEARCH.top, goes_on).positions
+    return climb(joint, near, metric, n_steps, goes_on)
 
 
 def _starts(
