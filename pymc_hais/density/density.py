@@ -137,7 +137,7 @@ def _confine(flat: Any, walls: np.ndarray) -> Any:
 
 
 def _flat(x: Mapping[Any, Any], position: TensorVariable, chart: Chart | None) -> Any:
-    """Return the model's flat vector, of which the position holds the coordinates."""
+    """Return the flat vector of the model; the position itself where it has no chart."""
     return pt.concatenate([value.ravel() for value in x.values()]) if chart else position
 
 
