@@ -180,29 +180,20 @@ class _Reader:
 
     def _is_box(self, condition: Variable) -> bool:
         """Whether a condition is that affine terms are within constant bounds."""
-        owner = condition.owner
-        if owner is None:
-            return False
-        if isinstance(owner.op, All | MakeVector | ScalarFromTensor | DimShuffle):
-            return all(map(self._is_box, owner.inputs))
-        if isinstance(scalar_op(condition), ps.AND):
-            return all(map(self._is_box, owner.inputs))
+        if parts := _conjuncts(condition):
+            return all(map(self._is_box, parts))
         is_bound = isinstance(scalar_op(condition), ps.GE | ps.LE)
-        return is_bound and {self._of(one) for one in owner.inputs} == {_AFFINE, _CONSTANT}
+        return is_bound and {self._of(one) for one in condition.owner.inputs} == {_AFFINE, _CONSTANT}
 
     def _holds(self, condition: Variable) -> bool:
         """Whether a condition is known to hold wherever the position is."""
         if self._of(condition) == _CONSTANT:
             return True  # for all positions or for none: a density of zero everywhere is another check's business
+        if parts := _conjuncts(condition):
+            return all(map(self._holds, parts))
         owner = condition.owner
-        if owner is None:
+        if owner is None or not isinstance(owner.op, Elemwise):
             return False
-        if isinstance(owner.op, All | MakeVector | ScalarFromTensor | DimShuffle):
-            return all(map(self._holds, owner.inputs))
-        if not isinstance(owner.op, Elemwise):
-            return False
-        if isinstance(owner.op.scalar_op, _AND):
-            return all(map(self._holds, owner.inputs))
         if isinstance(owner.op.scalar_op, ps.Invert):
             return self._fails(owner.inputs[0])
         if isinstance(owner.op.scalar_op, ps.EQ):
@@ -285,6 +276,15 @@ class _Reader:
         if isinstance(op.scalar_op, ps.Pow):
             return self._is_of_exponentials(node.inputs[0]) and self._of(node.inputs[1]) == _CONSTANT
         return isinstance(op.scalar_op, _OF_EXPONENTIALS) and all(map(self._is_of_exponentials, node.inputs))
+
+
+def _conjuncts(condition: Variable) -> list[Variable]:
+    """Return the conditions that must all hold for this one to hold; none if it is no conjunction."""
+    owner = condition.owner
+    if owner is None:
+        return []
+    is_joined = isinstance(owner.op, All | MakeVector | ScalarFromTensor | DimShuffle)
+    return owner.inputs if is_joined or isinstance(scalar_op(condition), _AND) else []
 
 
 def _argument_of_softplus(variable: Variable | None) -> Any:
