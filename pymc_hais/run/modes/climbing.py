@@ -166,16 +166,12 @@ class Climbed(NamedTuple):
 
     def with_others(self, others: "Climbed", which: np.ndarray) -> "Climbed":
         """Add other climbs of some of the starts, whose numbers ``which`` has; no peak is lost."""
-        peaks, columns = list(self.peaks), list(self.arrivals.T)
+        new = [peak for peak in others.peaks if not any(one.is_same(peak) for one in self.peaks)]
+        peaks, arrivals = [*self.peaks, *new], np.pad(self.arrivals, ((0, 0), (0, len(new))))
         for peak, arrived in zip(others.peaks, others.arrivals.T, strict=True):
-            place = next((i for i, one in enumerate(peaks) if one.is_same(peak)), len(peaks))
-            if place == len(peaks):
-                peaks.append(peak)
-                columns.append(np.zeros(len(self.arrivals), bool))
-            columns[place] = columns[place].copy()
-            columns[place][which] |= arrived
-        order = sorted(range(len(peaks)), key=lambda i: -peaks[i].value)
-        return Climbed([peaks[i] for i in order], np.array([columns[i] for i in order]).reshape(len(order), -1).T)
+            arrivals[which, next(i for i, one in enumerate(peaks) if one.is_same(peak))] |= arrived
+        order = np.argsort([-peak.value for peak in peaks], kind="stable")
+        return Climbed([peaks[i] for i in order], arrivals[:, order])
 
 
 def at_new_places(peaks: list[Peak], known: list[Peak]) -> list[Peak]:
@@ -222,7 +218,8 @@ def climb(
     if np.mean(ended.is_converged) < again and starts.shape[1] <= MOST_DIMS and goes_on(1, 0.0):
         scale = _scale_at(joint, ended.positions[np.argmax(ended.values)], metric)
         if scale is not None:
-            ended, metric = _climb_on(joint, ended, scale, _PEAKS.longer * n_iterations, goes_on), scale
+            metric = scale
+            _climb_on(joint, ended, metric, _PEAKS.longer * n_iterations, goes_on)
     order = np.argsort(-ended.values)
     order = order[ended.is_converged[order]]
     x, values = ends, heights = ended.positions[order], ended.values[order]
@@ -233,9 +230,7 @@ def climb(
         if not len(chosen) or not goes_on(n_iterations, 1.0):
             break
         for peak in measure_peaks(joint, x[chosen], metric):
-            if peak is not None and not any(
-                other.holds(peak.position[None], np.array([peak.value]))[0] for other in peaks
-            ):
+            if peak is not None and not any(other.is_same(peak) for other in peaks):
                 peaks.append(peak)
         is_known = np.any([peak.holds(x, values) for peak in peaks], axis=0) if peaks else np.zeros(len(x), bool)
         is_known[chosen] = True
@@ -247,16 +242,17 @@ def climb(
     return Climbed(peaks, arrivals)
 
 
-def _climb_on(joint: Joint, ended: Ascended, metric: Metric, n_iterations: int, goes_on: GoesOn) -> Ascended:
-    """Let those that have not converged climb on, all of them as long: the last ones take a program for many."""
+def _climb_on(joint: Joint, ended: Ascended, metric: Metric, n_iterations: int, goes_on: GoesOn) -> None:
+    """Let the climbs that have not converged go on, in place.
+
+    All of them stop together, because evaluating the last few costs as much as evaluating many.
+    """
     left, tolerance = np.flatnonzero(~ended.is_converged), tolerance_of(joint.precision)
     more = ascend(
         joint, ended.positions[left], metric, n_iterations, tolerance, lambda n, done: goes_on(n // _PEAKS.longer, 0.0)
     )
-    whole = Ascended(*(np.copy(one) for one in ended))
-    for own, other in zip(whole, more, strict=True):
+    for own, other in zip(ended, more, strict=True):
         own[left] = other
-    return whole
 
 
 def whiten(x: np.ndarray, metric: Metric) -> np.ndarray:
