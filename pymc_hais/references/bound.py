@@ -41,8 +41,10 @@ class Prior(Direct):
 
     def find_walls(self, draws: Draws) -> np.ndarray:
         """Return the lowest and the highest value (2, D) of each coordinate; infinite where no draw is clipped."""
-        parts = self.layout.unflatten(draws.positions)
-        return self.layout.flatten(self.sampler.find_walls([parts[name] for name in self.layout.names], draws.clipped))
+        low, high = np.repeat(self.sampler.edges, self.layout.sizes, axis=1)
+        clipped = draws.positions[draws.clipped]
+        is_low, is_high = np.any(clipped <= low, axis=0), np.any(clipped >= high, axis=0)
+        return np.array([np.where(is_low, low, -np.inf), np.where(is_high, high, np.inf)])
 
     def logp(self, position: pt.TensorVariable, log_prior: pt.TensorVariable) -> Any:
         """Return the model's log prior, normalised."""

@@ -150,18 +150,15 @@ class PriorSampler:
             outside,
         )
 
-    def find_walls(self, draws: list[np.ndarray], clipped: np.ndarray) -> list[np.ndarray]:
-        """Return the lowest and the highest value (2, *shape) of each variable that floating point holds, given draws.
-
-        They are infinite where no clipped draw lies at the edge of a range.
-        """
-        walls = []
-        for value, transform in zip(draws, self.transforms, strict=True):
-            edges = np.array([-_LARGEST, _highest(transform)]).reshape((2, *(1,) * (value.ndim - 1)))
-            is_met = [np.any(value[clipped] <= edges[0], axis=0), np.any(value[clipped] >= edges[1], axis=0)]
-            is_wall = np.array(is_met) & (transform in _OF_EXPONENTIALS)
-            walls.append(np.where(is_wall, edges, np.array([-np.inf, np.inf]).reshape(edges.shape)))
-        return walls
+    @property
+    def edges(self) -> np.ndarray:
+        """The lowest and the highest value (2, V) that floating point holds of each variable; infinite if not known."""
+        return np.array(
+            [
+                (-_LARGEST, _highest(transform)) if transform in _OF_EXPONENTIALS else (-np.inf, np.inf)
+                for transform in self.transforms
+            ]
+        ).T
 
     def _clip(self, values: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
         clipped = np.zeros(len(values[0]), dtype=bool)

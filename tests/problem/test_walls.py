@@ -1,4 +1,4 @@
-"""Priors some of whose draws no floating-point number holds: log Z is that of the numbers that there are."""
+"""Priors that floating point holds in part: log Z is that of the model on the numbers that a computer holds."""
 
 import numpy as np
 import pymc as pm
@@ -51,7 +51,7 @@ def test_a_default_call_is_calibrated(build):
     model, truth = build()
     calls = [estimate(model, random_seed=seed)[0] for seed in range(8)]
     z = [(one.value - truth) / one.se for one in calls]
-    # The largest value of eight squared normals' mean in a thousand samples is 3.3.
+    # The mean of eight squared normals is above this once in a thousand samples.
     assert np.mean(np.square(z)) < 3.3
 
 
