@@ -118,6 +118,24 @@ def run_apart(name: str, what: str, seed: int, cpu: int) -> dict:
     return {"end": "flagged" if found.get("is_flagged") else "answered"} | found
 
 
+class Saved:
+    """Rows that a file (JSON lines) has already, and those that are run and added to it."""
+
+    def __init__(self, path: Path | None, seed: int, cpu: int):
+        self.path, self.seed, self.cpu = path, seed, cpu
+        lines = path.read_text().splitlines() if path and path.exists() else []
+        self.rows = {(row["model"], row["what"]): row for row in map(json.loads, lines)}
+
+    def get(self, name: str, place: str, what: str) -> dict:
+        if (name, what) not in self.rows:
+            row = {"model": name, "what": what, **run_apart(place, what, self.seed, self.cpu)}
+            self.rows[name, what] = row
+            if self.path:
+                with self.path.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+        return self.rows[name, what]
+
+
 def is_contradicted(ours: dict, theirs: dict) -> float | None:
     """Return the distance of two values in standard errors, if bridge trusts its own."""
     if "log_z" not in ours or "bridge" not in theirs or theirs["bridge_findings"]:
@@ -178,20 +196,10 @@ def main() -> None:
         run_one(sys.argv[2], sys.argv[3], int(sys.argv[4]))
         return
     options = parse()
-    saved: dict[tuple[str, str], dict] = {}
-    if options.save and options.save.exists():
-        for line in options.save.read_text().splitlines():
-            row = json.loads(line)
-            saved[row["model"], row["what"]] = row
+    saved = Saved(options.save, options.seed, options.cpu)
 
     def get(name: str, what: str) -> dict:
-        if (name, what) not in saved:
-            row = run_apart(str(options.folder / f"{name}.py"), what, options.seed, options.cpu)
-            saved[name, what] = {"model": name, "what": what, **row}
-            if options.save:
-                with options.save.open("a") as file:
-                    file.write(json.dumps(saved[name, what]) + "\n")
-        return saved[name, what]
+        return saved.get(name, str(options.folder / f"{name}.py"), what)
 
     print(f"| {' | '.join(COLUMNS)} |\n" + "| --- " * len(COLUMNS) + "|")
     rows = []

@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 def build(name: str):
-    """Build a public case, a gallery model or that of a file; return it with its log Z, if that is known."""
+    """Build a public case, a gallery model, ``family:seed`` or a file's model; return it with its log Z, if known."""
     if name.endswith(".py"):
         spec = importlib.util.spec_from_file_location("found", name)
         module = importlib.util.module_from_spec(spec)
@@ -40,7 +40,11 @@ def build(name: str):
         return made[0] if isinstance(made, tuple) else made, None
 
     from gallery_models import EVERY
+    from gallery_models.families import FAMILIES
 
+    family, _, variant = name.partition(":")
+    if family in FAMILIES:
+        return FAMILIES[family](int(variant)), None
     if name in EVERY:
         made = EVERY[name]()
         return made if isinstance(made, tuple) else (made, None)
