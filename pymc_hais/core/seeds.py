@@ -54,6 +54,7 @@ class PilotNumber(IntEnum):
 
     FIRST = 0
     FITTED = 1  # from a fit to the first one's particles
+    REFITTED = 2  # from a fit to the particles that refuted that one
     NEAR_MODE = 3
     DOUBT = 4  # from the prior, to confirm a start near the mode
     FROM_MODES = 5  # around the mode of integrated fields, or modes that a run has missed

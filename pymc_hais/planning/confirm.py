@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.density import is_log_concave
 from pymc_hais.estimators import measure_symptoms
@@ -41,6 +42,7 @@ class Confirmation(NamedTuple):
 
     n_draws: float  # effective number of prior draws that led there; infinite where the density has one hill
     against: str | None = None
+    witness: "Witness | None" = None  # a population from the prior, where one was asked
 
 
 def tolerance(one: Pilot, other: Pilot) -> float:
@@ -54,6 +56,7 @@ class Witness(NamedTuple):
 
     log_z: float
     n_families: float  # effective number of prior draws that its particles descend from
+    run: AnnealingRun
 
     def excess(self, log_z: float, se: float) -> float:
         """Return how far its log Z is above another one with this standard error, in errors of the difference."""
@@ -66,29 +69,34 @@ def is_one_hill(problem: Problem) -> bool:
     return source is not None and is_log_concave(source.graph, problem.engine.data)
 
 
-def confirm(tried: Trial, first: Trial) -> Confirmation:
-    """Compare a fitted start with the pilot from the prior and, if this is not conclusive, with a small population."""
+def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confirmation:
+    """Compare a fitted start with the pilot from the prior and, if this is not conclusive, with a small population.
+
+    A ``witness``, if there is one already, is asked instead of the pilot and of another population.
+    """
     problem = first.problem
     if is_one_hill(problem):
         return Confirmation(np.inf)
     (fitted,), (pilot,) = tried.pilots, first.pilots
     log_z = fitted.log_z - tried.plan.log_prior_mass
-    expected = pilot.log_z - first.plan.log_prior_mass
-    n_draws = pilot.n_families if abs(expected - log_z) <= tolerance(fitted, pilot) else 0.0
+    missing = pilot.log_z - first.plan.log_prior_mass - log_z
+    allowed = tolerance(fitted, pilot)
+    n_draws = pilot.n_families if abs(missing) <= allowed and witness is None else 0.0
     sampling = tried.runner.sampling
     # Evaluations of a population, at most: as many as the first round has, or these.
     most = max(1_500_000, tried.length * sampling.draws * sampling.chains)
     # Thirty prior draws confirm a start by themselves: all of them miss a tenth of Z once in 25 times.
-    if n_draws >= 30.0 or first.length * PARTICLES > most:
-        return Confirmation(n_draws)
-    witness = anneal_few(problem, first.plan, first.runner)
+    if witness is None and (n_draws >= 30.0 or first.length * PARTICLES > most):
+        reason = f"A fit to the pilot's particles misses something ({missing:.1f} nats): it is not used."
+        return Confirmation(n_draws, reason if missing > allowed else None)
+    witness = witness or anneal_few(problem, first.plan, first.runner)
     excess = witness.excess(log_z, 1.0 / float(np.sqrt(max(fitted.n_families, 1.0))))
     if excess > ERRORS:
-        return Confirmation(
-            n_draws,
+        reason = (
             f"{PARTICLES} particles that were annealed from {problem.label} in {first.length:,} temperatures find "
-            f"more than the fit (log Z = {witness.log_z:.1f} instead of {log_z:.1f}): it is not used.",
+            f"more than the fit (log Z = {witness.log_z:.1f} instead of {log_z:.1f}): it is not used."
         )
+        return Confirmation(n_draws, reason, witness)
     return Confirmation(n_draws + witness.n_families if excess >= -ERRORS else n_draws)
 
 
@@ -98,4 +106,4 @@ def anneal_few(problem: Problem, plan: Plan, runner: Runner) -> Witness:
     report = without_log_z(runner.progress.phase("Confirming"))
     ((_, run),) = anneal_rows(problem, plan.ladder(problem, int(plan.lengths[0])), runner.next_round(), report, runner)
     log_z = float(log_mean_exp(run.log_z)) - plan.log_prior_mass
-    return Witness(log_z, measure_symptoms(run).n_families if np.isfinite(log_z) else 0.0)
+    return Witness(log_z, measure_symptoms(run).n_families if np.isfinite(log_z) else 0.0, run)

@@ -6,9 +6,9 @@ from pymc_hais.core.messages import quoted
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.core.seeds import PilotNumber
 from pymc_hais.density import known_log_mass, unnormalised_priors
-from pymc_hais.planning.confirm import confirm, tolerance
+from pymc_hais.planning.confirm import PARTICLES, confirm, tolerance
 from pymc_hais.planning.fits import fit_margins, fit_to
-from pymc_hais.planning.learning import Trial
+from pymc_hais.planning.learning import Trial, centred
 from pymc_hais.planning.mass import measure_for_fit
 from pymc_hais.planning.modes.near import shorten
 from pymc_hais.planning.starts import Search, is_auto, takes_fit
@@ -18,6 +18,8 @@ from pymc_hais.tuning import PILOT_PARTICLES
 
 #: Moves of a pilot that starts from a fit: few stages, of a few moves each.
 _NEAR_MOVES = 30
+#: Independent prior draws that a population must descend from to be fitted.
+_ENOUGH_TO_FIT = 8.0
 _NO_TIME = "The pilot ran out of time, so no fit was tried."
 
 
@@ -55,35 +57,46 @@ def fit_to_pilot(search: Search) -> Trial | str:
     if (reason := _reason_against(tried, best)) is not None:
         return reason
     if tried.length >= best.length:
-        return _keep_in_reserve(tried, best)
-    return _accept(tried.scout(), best)
+        return _keep_in_reserve(tried, search)
+    return _accept(tried.scout(), search)
 
 
-def _accept(tried: Trial, best: Trial) -> Trial | str:
-    """Return the trial of a fit if all rows, or the check of a single model's fit, confirm it; else the reason."""
+def _accept(tried: Trial, search: Search) -> Trial | str:
+    """Return the trial of a fit if all rows, or the check of a single model's fit, confirm it; else the reason.
+
+    A population from the prior that finds more than the fit is fitted in its turn.
+    """
+    best = search.best
     if (reason := _reason_of_rows(tried, best)) is not None:
         return reason
     needed = f"From {best.problem.label} alone, {best.length:,} temperatures would be needed."
     if best.problem.n_rows > 1:
         return tried.because(needed)
     confirmed = confirm(tried, best)
+    if confirmed.witness is not None and confirmed.witness.n_families >= _ENOUGH_TO_FIT:
+        centre, residuals = centred(confirmed.witness.run, PARTICLES)
+        again = fit_to(best.problem, centre[None], residuals, search.log_prior_mass, "particles from the prior")
+        other = search.learn(shorten(again, best), PilotNumber.REFITTED)
+        if not isinstance(other, str) and other.plan.is_tuned and other.length < best.length:
+            tried, confirmed = other, confirm(other, best, confirmed.witness)
     if confirmed.against:
         return confirmed.against
     fallback = Fallback(lambda: best.start, best.length)
     return tried.knowing(n_confirming=confirmed.n_draws, fallback=fallback, reason=needed)
 
 
-def _keep_in_reserve(tried: Trial, best: Trial) -> Trial:
+def _keep_in_reserve(tried: Trial, search: Search) -> Trial:
     """Keep the first start, which needs fewer temperatures; the fit of a single model is next if rounds refute that.
 
     If a check refutes the fit, the first start is annealed in as many temperatures as the fit would be.
     """
+    best = search.best
     reason = f"From a fit to the pilot's particles, {tried.length:,} temperatures would be needed."
     if best.problem.n_rows > 1:
         return best.because(reason)
 
     def build() -> tuple[Problem, Plan]:
-        accepted = _accept(tried, best)
+        accepted = _accept(tried, search)
         if isinstance(accepted, str):
             return best.knowing(lengths=np.maximum(best.plan.lengths, tried.length)).start
         return accepted.knowing(fallback=None).start
@@ -144,6 +157,8 @@ def _reason_against(tried: Trial, first: Trial) -> str | None:
     """Return a reason to keep the first reference although another was fitted; None if there is none."""
     if not tried.plan.is_tuned:
         return "The pilot from a fit ran out of time."
+    if first.problem.n_rows == 1:
+        return None  # a population that is annealed more slowly tells whether the fit or the first pilot errs
     for one, other in zip(tried.pilots, first.pilots, strict=True):
         log_z = one.log_z - tried.plan.log_prior_mass
         expected = other.log_z - first.plan.log_prior_mass

@@ -19,7 +19,7 @@ from pymc_hais.problem.problem import Problem
 from pymc_hais.problem.refusals import refuse_distance
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.populations import Piloting, anneal_rows
-from pymc_hais.run.row_evidence import PriorMass, RowEvidence, estimate_row
+from pymc_hais.run.row_evidence import PriorMass, estimate_row
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.progress import without_log_z
 from pymc_hais.runner.runner import Runner
@@ -186,7 +186,7 @@ class Trial:
         n_kept = max(_SIZES.kept_per_row, _SIZES.kept_particles // problem.n_rows)
         report = without_log_z(runner.progress.phase("Scouting"))
         runs = anneal_rows(problem, ladder, runner.next_round(range(problem.n_rows)), report, runner)
-        looked = {row: _look(run, n_steps, n_kept, mass) for row, run in runs}
+        looked = {row: (estimate_row(run, n_steps, mass=mass), *centred(run, n_kept)) for row, run in runs}
         scouted, centres, residuals = zip(*(looked[row] for row in range(problem.n_rows)), strict=True)
         if sampling.target_se is not None:
             se = np.array([one.estimate.se for one in scouted])
@@ -265,17 +265,12 @@ def _shortest(problem: Problem, tail: Tail, mass: PriorMass | None, target_se: f
     return max(SHORTEST if has_prior or is_light else _SIZES.shortest_heavy, needed)
 
 
-def _look(
-    run: AnnealingRun, n_steps: int, n_kept: int, mass: PriorMass | None
-) -> tuple[RowEvidence, np.ndarray, np.ndarray]:
-    """Summarise one row's scouting round: its result, the particles' centre (D,), and some of them around it."""
-    result = estimate_row(run, n_steps, mass=mass)
+def centred(run: AnnealingRun, n_kept: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the centre (D,) of one row's particles at beta = 1, and others (n, D) around it, by weight."""
     weights = np.exp(pool(run.log_weights, run.log_z))
-    positions = run.positions
-    centre = weights @ positions
+    centre = weights @ run.positions
     kept = np.searchsorted(np.cumsum(weights), (np.arange(n_kept) + 0.5) / n_kept)
-    residuals = positions[np.minimum(kept, weights.size - 1)] - centre
-    return result, centre, residuals
+    return centre, run.positions[np.minimum(kept, weights.size - 1)] - centre
 
 
 def _lengths(se: np.ndarray, n_steps: int, target_se: float, longest: int) -> np.ndarray:

@@ -22,7 +22,7 @@ from pymc_hais.density.compat import (
     rewrite_pregrad,
 )
 from pymc_hais.density.compiling import quiet_compilation
-from pymc_hais.density.rewrites import arrays, elementwise, few, gradients, matrices
+from pymc_hais.density.rewrites import arrays, elementwise, few, gradients, matrices, ordered
 from pymc_hais.density.rewrites.guarded import Guarded, guard
 from pymc_hais.density.rewrites.narrow import transpose_narrow
 
@@ -38,7 +38,7 @@ def _local_write_out(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
 
 
 #: For log densities before PyTensor's own rewrites, which remove what then cannot happen.
-first = EquilibriumGraphRewriter([few.local_never_zero], max_use_ratio=10)
+first = EquilibriumGraphRewriter([few.local_never_zero, ordered.local_ordered_logistic], max_use_ratio=10)
 #: For log densities that are still to be differentiated.
 before_gradient = EquilibriumGraphRewriter(
     [

@@ -1,0 +1,125 @@
+"""Ordered categories, as of ``pm.OrderedLogistic``: the log probability of the one that was observed, exactly.
+
+PyMC subtracts logistic functions for all categories and takes the logarithm of one difference.  Far from the cutpoints
+both functions round to the same number, so that most draws of a wide prior are impossible.  With a > b
+
+    log(sigmoid(a) - sigmoid(b)) = log sigmoid(a) + log sigmoid(-b) + log(1 - exp(b - a)),
+
+which is finite wherever a and b differ, concave in both, and takes two functions a row, however many categories.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant, Variable, equal_computations
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.scalar import basic as scalars
+from pytensor.scalar.math import Sigmoid
+from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+
+from pymc_hais.density.compat import CheckParameterValue
+from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op
+
+
+@node_rewriter([CheckParameterValue])
+def local_ordered_logistic(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
+    """Write the log probability of ordered categories in log odds, and check that their steps are not negative."""
+    found = _read(node.inputs[0])
+    if found is None:
+        return None
+    log_odds, category = found
+    last = log_odds.type.shape[-1]  # of the categories, which begin at 0
+    upper, lower = np.minimum(category, last - 1), np.maximum(category - 1, 0)
+    cutpoints, score = _split(log_odds)
+    if score is None:
+        places = tuple(np.indices(category.shape))
+        above, below, number = log_odds[(*places, upper)], log_odds[(*places, lower)], log_odds
+    else:
+        places = ()
+        above, below, number = cutpoints[upper] - score, cutpoints[lower] - score, score
+    steps = _steps(cutpoints)
+    value = pt.switch(category < last, -pt.softplus(-above), 0.0) - pt.switch(category > 0, pt.softplus(below), 0.0)
+    if last > 1:
+        between = pt.log1mexp(-steps)[(*places, np.minimum(lower, last - 2))]
+        value += pt.switch((category > 0) & (category < last), between, 0.0)
+    checked = pt.and_(pt.all(pt.invert(pt.isnan(number))), pt.all(steps >= 0))
+    return [node.op(value.astype(node.outputs[0].type.dtype), checked)]
+
+
+def _read(value: Variable) -> tuple[Any, np.ndarray] | None:
+    """Return the log odds of being in a category or below, (..., K - 1), and the observed ones, (...).
+
+    None if the value is not ``log(p[..., category])`` of differences of logistic functions.
+    """
+    if not isinstance(scalar_op(value), scalars.Log):
+        return None
+    chosen = value.owner.inputs[0]
+    is_squeezed = chosen.owner is not None and isinstance(chosen.owner.op, DimShuffle)
+    chosen = chosen.owner.inputs[0] if is_squeezed else chosen
+    if chosen.owner is None or not isinstance(chosen.owner.op, AdvancedSubtensor):
+        return None
+    p, *indices = chosen.owner.inputs
+    shape = p.type.shape
+    is_known = all(isinstance(index, Constant) and index.type.dtype != "bool" for index in indices)
+    if None in shape or not is_known or tuple(chosen.owner.op.idx_list) != tuple(range(len(shape))):
+        return None
+    *places, category = np.broadcast_arrays(*(index.data for index in indices))
+    if category.size != np.prod(shape[:-1]) or not np.all((category >= 0) & (category < shape[-1])):
+        return None
+    category = category.reshape(shape[:-1])
+    if not all(
+        np.array_equal(one.ravel(), own.ravel()) for one, own in zip(places, np.indices(shape[:-1]), strict=True)
+    ):
+        return None
+    log_odds = _log_odds(p)
+    return None if log_odds is None else (log_odds, category)
+
+
+def _log_odds(p: Any) -> Any:
+    """Return x of ``diff([0, sigmoid(x), 1])`` along the last axis; None for other variables."""
+    if not isinstance(scalar_op(p), scalars.Sub):
+        return None
+    top = p.owner.inputs[0]
+    whole = top.owner.inputs[0] if top.owner is not None and isinstance(top.owner.op, Subtensor) else top
+    if whole.owner is None or not isinstance(whole.owner.op, Join):
+        return None
+    axis, parts = whole.owner.op.axis % whole.type.ndim, whole.owner.inputs
+    if axis != whole.type.ndim - 1 or len(parts) != 3 or not isinstance(scalar_op(parts[1]), Sigmoid):
+        return None
+    if not equal_computations([p], [whole[..., 1:] - whole[..., :-1]]):
+        return None
+    return parts[1].owner.inputs[0] if _is_all(parts[0], 0.0) and _is_all(parts[2], 1.0) else None
+
+
+def _is_all(variable: Variable, number: float) -> bool:
+    """Whether a variable, a constant or one that is spread out, has one column of this number."""
+    if variable.type.shape[-1] != 1:
+        return False
+    value = (
+        variable.owner.inputs[0] if variable.owner is not None and isinstance(variable.owner.op, Alloc) else variable
+    )
+    return isinstance(value, Constant) and bool(np.all(value.data == number))
+
+
+def _split(log_odds: Any) -> tuple[Any, Any]:
+    """Return common cutpoints (K - 1,) and the scores (...) that are subtracted; the log odds and None otherwise."""
+    if isinstance(scalar_op(log_odds), scalars.Sub):
+        cutpoints, score = log_odds.owner.inputs
+        if all(cutpoints.type.broadcastable[:-1]) and score.type.broadcastable[-1]:
+            inner = behind_dims(cutpoints)
+            common = inner if inner.type.ndim == 1 else cutpoints.dimshuffle(cutpoints.type.ndim - 1)
+            return common, score.squeeze(-1)
+    return log_odds, None
+
+
+def _steps(cutpoints: Any) -> Any:
+    """Return the differences of neighbours along the last axis: of a sum so far what was added."""
+    op = getattr(cutpoints.owner, "op", None)
+    if isinstance(op, CumOp) and op.mode == "add" and op.axis == cutpoints.type.ndim - 1:
+        return cutpoints.owner.inputs[0][..., 1:]
+    return cutpoints[..., 1:] - cutpoints[..., :-1]
