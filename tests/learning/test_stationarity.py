@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pymc_hais.learning.optimisers.gradients import Gradients
-from pymc_hais.learning.optimisers.trace import Trace
+from pymc_hais.learning.optimisers.descent import Trace
+from pymc_hais.learning.optimisers.distance import Gradients
 from pymc_hais.learning.program import Gradient
 
 N_STEPS = 500

@@ -1,4 +1,4 @@
-"""The state that every optimiser works with: program, data, constraints, callbacks and progress bar."""
+"""What every optimiser works with: the data, constraints, callbacks and bar of a fit; its kept steps, and its end."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,13 +10,66 @@ import numpy as np
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.held_out import HeldOut
 from pymc_hais.learning.optimisers.constraints import Constraint
-from pymc_hais.learning.optimisers.trace import Trace
 from pymc_hais.learning.program import Gradient, flatten
 from pymc_hais.learning.protocol import Batch, Method
 from pymc_hais.runner.timing import Clock
 
+#: Steps that are kept; where there are more, every other one is given up.
+N_KEPT = 200
+#: Why a fit may end; only the first says that it has converged.
+REASONS = (
+    "tolerance", "n_steps", "max_seconds", "interrupt", "scattered", "diverged", "stuck", "flat", "unseen", "annealed",
+)  # fmt: skip
 #: ``(step, values, objective) -> None``: a user's function, called after each step.
 type Callback = Callable[[int, Mapping[str, np.ndarray], float], Any]
+
+
+@dataclass
+class Trace:
+    """Parameters and monitors of at most :data:`N_KEPT` steps, evenly spaced; objectives are means since the last."""
+
+    steps: list[int] = field(default_factory=list)
+    values: list[dict[str, np.ndarray]] = field(default_factory=list)
+    monitors: list[dict[str, float]] = field(default_factory=list)
+    stride: int = 1
+    _waiting: list[float] = field(default_factory=list)
+
+    def add(
+        self,
+        step: int,
+        values: Mapping[str, np.ndarray],
+        gradient: Gradient,
+        monitors: Callable[[], Mapping[str, float]],
+    ) -> None:
+        """Note a step, and keep it if it is due."""
+        self._waiting.append(gradient.objective)
+        if step % self.stride:
+            return
+        norm = float(np.hypot.reduce([np.hypot.reduce(np.ravel(one)) for one in gradient.by_name.values()]))
+        self.steps.append(step)
+        self.values.append({name: np.array(value) for name, value in values.items()})
+        self.monitors.append({"objective": float(np.mean(self._waiting)), "gradient_norm": norm, **monitors()})
+        self._waiting.clear()
+        if len(self.steps) > N_KEPT:
+            self.stride *= 2
+            kept = [i for i, one in enumerate(self.steps) if one % self.stride == 0]
+            self.steps = [self.steps[i] for i in kept]
+            self.values = [self.values[i] for i in kept]
+            self.monitors = [self.monitors[i] for i in kept]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a fit ended."""
+
+    values: dict[str, np.ndarray]  # of the parameters, the method's own among them
+    reason: str  # of REASONS
+    excess: float  # root mean square of the standard errors that are left to the zero of the gradient
+    n_steps: int
+    objective: float  # of all rows where it is known, else over the last steps, or those at their mean
+    backend: str
+    state: Any  # of the method
+    where: str = ""  # the parameter that is to blame, where one is
 
 
 class Departure(NamedTuple):
@@ -81,7 +134,12 @@ class Descent:
 
     def note(self, step: int, values: Mapping[str, np.ndarray], gradient: Gradient, state: Any, done: float) -> None:
         """Keep a step, tell the user's callbacks, and move the bar."""
-        self.trace.add(step, values, gradient, lambda: self._monitors(state))
+
+        def monitors() -> dict[str, float]:
+            found = self.method.monitors(state)
+            return found if self.held_out is None else found | self.held_out.tell(*self.method.log_z(state))
+
+        self.trace.add(step, values, gradient, monitors)
         for callback in self.callbacks:
             callback(step, values, gradient.objective)
         self.show(done)
@@ -93,10 +151,6 @@ class Descent:
         if "held_out" in last:
             shown = f"{last['held_out']:.2f} ± {last['held_out_mcse']:.2f}"
         self.report(min(done, 1.0), np.nan, shown)
-
-    def _monitors(self, state: Any) -> dict[str, float]:
-        found = self.method.monitors(state)
-        return found if self.held_out is None else found | self.held_out.tell(*self.method.log_z(state))
 
     def batches(self, size: int) -> Iterator[np.ndarray]:
         """Yield which rows (m,) go into a step: all of them in a random order, and again."""

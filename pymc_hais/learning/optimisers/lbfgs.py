@@ -11,8 +11,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from pymc_hais.learning.optimisers import distance
-from pymc_hais.learning.optimisers.descent import Departure, Descent, refuse_infinite
-from pymc_hais.learning.optimisers.trace import Ending
+from pymc_hais.learning.optimisers.descent import Departure, Descent, Ending, refuse_infinite
 from pymc_hais.learning.program import Gradient, Samples, build_program, cut, flatten, piece_size
 
 #: Iterations by default.
@@ -53,7 +52,6 @@ class _Objective:
         self.samples = Samples(*(np.empty(0),) * 3)
         self.evaluate(self.first)
         refuse_infinite(descent, self.gradient)
-        self.scale = self._scale()
 
     def evaluate(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         """Evaluate and record the objective; where a density is zero, return a high wall."""
@@ -80,7 +78,7 @@ class _Objective:
             return np.inf
         free = self.descent.can_move(self.descent.unflatten(self.at), self.gradient.by_name)
         errors = distance.build_mean_covariance(self.samples.gradients, self.samples.shares, free)
-        return distance.root_mean_square(errors.squared(gradient[None, free]), errors.n)
+        return errors.length(gradient[free])
 
     def is_flat(self) -> bool:
         """Whether the gradient no longer depends on the rows."""

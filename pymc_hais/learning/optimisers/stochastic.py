@@ -7,16 +7,17 @@ Averaging: Polyak and Juditsky (1992), "Acceleration of stochastic approximation
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 
 from pymc_hais.learning.optimisers import distance
-from pymc_hais.learning.optimisers.descent import Descent, refuse_infinite
-from pymc_hais.learning.optimisers.distance import MOST, REST, SAMPLES, root_mean_square
-from pymc_hais.learning.optimisers.gradients import N_BLOCKS, Gradients
-from pymc_hais.learning.optimisers.steps import build_steps
-from pymc_hais.learning.optimisers.trace import Ending
+from pymc_hais.learning.optimisers.descent import Descent, Ending, refuse_infinite
+from pymc_hais.learning.optimisers.distance import MOST, N_BLOCKS, REST, SAMPLES, Gradients
 from pymc_hais.learning.program import Gradient, Program, build_program, flatten
 
 
@@ -48,6 +49,11 @@ class _Standing(NamedTuple):
 
 
 SCHEDULE, _STAND = _Schedule(), _Standing()
+#: PyMC's optimisers that move every element by its own gradients alone.
+_ELEMENTWISE = (
+    pm.sgd, pm.momentum, pm.nesterov_momentum, pm.adagrad, pm.adagrad_window, pm.rmsprop, pm.adadelta, pm.adam,
+    pm.adamax,
+)  # fmt: skip
 
 
 def minimise(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> Ending:
@@ -87,7 +93,8 @@ class _Iterates:
         uneven, rng = SCHEDULE.uneven, descent.rng
         self.uneven = {name: 1.0 + uneven * rng.uniform(size=one.shape) for name, one in self.free.items()}
         self.program: Program | None = None
-        self.step, self.count, self.n_prepared, self.heights = 0, 0, 0, list[float]()
+        self.step, self.count, self.n_prepared = 0, 0, 0
+        self.heights = list[float]()  # objectives of other batches at the first values
         self.last: Mapping[str, np.ndarray] | None = None
         self.sums = {name: np.zeros_like(one) for name, one in self.free.items()}
         self.bounded = {name: np.zeros(one.shape) for name, one in self.free.items()}  # how often an element was there
@@ -106,34 +113,30 @@ class _Iterates:
 
     def take_steps(self) -> str:
         """Make all steps, and return the reason why they end."""
-        for step in range(1, self.descent.n_steps + 1):
+        descent = self.descent
+        for step in range(1, descent.n_steps + 1):
             self.step = step
-            if not self._take_step(step):
+            gradient, state = self._evaluate(self.free, next(self.order), step)
+            done = step / descent.n_steps
+            rate = 1.0
+            if done > SCHEDULE.falling:
+                rate = max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - SCHEDULE.falling)
+            moved = self.move(self.free, gradient.by_name, rate)
+            free = descent.tidy({name: at + self.uneven[name] * (moved[name] - at) for name, at in self.free.items()})
+            if not _are_numbers(gradient.objective, free):
                 return "diverged"
-            if self.descent.clock.left <= 0.0:
+            self.free, self.state = free, state
+            if done > SCHEDULE.averaged or step == descent.n_steps:
+                self.count += 1
+                self.seen.add((done - SCHEDULE.averaged) / (1.0 - SCHEDULE.averaged), gradient)
+                for name, one in free.items():
+                    self.sums[name] += one
+                    upper = descent.constraints[name].bounds[1]
+                    self.bounded[name] += False if upper is None else one >= upper
+            descent.note(step, descent.values(free), gradient, state, self._done(step))
+            if descent.clock.left <= 0.0:
                 return "max_seconds"
         return "n_steps"
-
-    def _take_step(self, step: int) -> bool:
-        """Make one step; return whether its result is finite."""
-        descent = self.descent
-        gradient, state = self._evaluate(self.free, next(self.order), step)
-        done = step / descent.n_steps
-        share = 1.0 if done <= SCHEDULE.falling else max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - SCHEDULE.falling)
-        moved = self.move(self.free, gradient.by_name, share)
-        free = descent.tidy({name: one + self.uneven[name] * (moved[name] - one) for name, one in self.free.items()})
-        if not _are_numbers(gradient.objective, free):
-            return False
-        self.free, self.state = free, state
-        if done > SCHEDULE.averaged or step == descent.n_steps:
-            self.count += 1
-            self.seen.add((done - SCHEDULE.averaged) / (1.0 - SCHEDULE.averaged), gradient)
-            for name, one in free.items():
-                self.sums[name] += one
-                upper = descent.constraints[name].bounds[1]
-                self.bounded[name] += False if upper is None else one >= upper
-        descent.note(step, descent.values(free), gradient, state, self._done(step))
-        return True
 
     def _evaluate(
         self, free: Mapping[str, np.ndarray], places: np.ndarray, step: int, weights: np.ndarray | None = None
@@ -150,18 +153,13 @@ class _Iterates:
         if self.program is None:
             self.program = build_program(descent.method, descent.family, batch, extras)
             refuse_infinite(descent, self.program(values, batch.rows, self.weights, extras))
-            if not descent.method.follows_parameters:
-                self.heights = [self._height(values) for _ in range(_STAND.n_heights)]
+            for _ in range(0 if descent.method.follows_parameters else _STAND.n_heights):
+                other = descent.batch(self._draw(), values, 0)
+                drawn, _ = descent.method.prepare(self.state, other, descent.rng)
+                self.heights.append(self.program(values, other.rows, self.weights, drawn).objective)
         found = self.program(values, batch.rows, self.weights if weights is None else weights, extras)
         self.last = found.by_name
         return Gradient(found.objective, descent.gradient(free, found.by_name)), state
-
-    def _height(self, values: Mapping[str, np.ndarray]) -> float:
-        """Return the objective of another batch at the first values."""
-        assert self.program
-        batch = self.descent.batch(self._draw(), values, 0)
-        extras, _ = self.descent.method.prepare(self.state, batch, self.descent.rng)
-        return self.program(values, batch.rows, self.weights, extras).objective
 
     def _draw(self) -> np.ndarray:
         """Draw rows with replacement: batches without it would hardly differ if they hold most of the rows."""
@@ -241,7 +239,7 @@ class _Iterates:
             chance = errors.squared(blocks) / (len(blocks) * (len(blocks) - 1))
             spread = np.sqrt(2.0 / errors.n * len(blocks) / (len(blocks) - 1.0))
         squared = errors.squared(held.mean[None, free]) - chance
-        self.excess = root_mean_square(squared, errors.n)
+        self.excess = float(np.sqrt(max(squared, 0.0) / errors.n))  # less the noise, it may be below zero
         is_full = errors.covariance is not None
         limit = max(REST.all / np.sqrt(errors.n), REST.each) if is_full else REST.each_alone
         limit = max(limit, self.descent.tolerance) ** 2 * errors.n
@@ -294,3 +292,42 @@ class _Iterates:
 
 def _are_numbers(objective: float, parts: Mapping[str, np.ndarray]) -> bool:
     return bool(np.isfinite(objective)) and all(np.isfinite(one).all() for one in parts.values())
+
+
+def build_steps(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -> Callable[..., dict[str, np.ndarray]]:
+    """Return ``(coordinates, gradients, rate) -> coordinates`` of an optimiser of PyMC, which keeps its own state.
+
+    ``rate`` in (0, 1] shortens the step that the optimiser would make.
+
+    Raises ValueError if it is none of PyMC's.
+    """
+    # One vector of all coordinates, for an optimiser to which that is the same: a third of the time.
+    is_joint = isinstance(optimizer, partial) and optimizer.func in _ELEMENTWISE and len(free) > 1
+
+    def join(parts: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        return {"all": flatten({name: parts[name] for name in free})} if is_joint else parts
+
+    shared = [pytensor.shared(np.array(value), name=name, shape=value.shape) for name, value in join(free).items()]
+    gradients = [pt.tensor(f"gradient_{one.name}", dtype="float64", shape=one.type.shape) for one in shared]
+    rate = pt.scalar("rate", dtype="float64")
+    try:
+        updates = dict(optimizer(gradients, shared))
+        missing = [one for one in shared if one not in updates]
+    except Exception as error:
+        raise ValueError(f"`optimizer` must be one of PyMC's, such as pm.adam(learning_rate=0.01): {error}") from error
+    if missing:
+        raise ValueError(f"`optimizer` has no update of `{missing[0].name}`: pass one such as pm.adam().")
+    updates |= {one: one + rate * (updates[one] - one) for one in shared}
+    function = pytensor.function([*gradients, rate], [], updates=updates, mode="FAST_COMPILE")
+    ends = np.cumsum([one.size for one in free.values()])[:-1]
+
+    def step(at: Mapping[str, np.ndarray], of: Mapping[str, np.ndarray], share: float) -> dict[str, np.ndarray]:
+        at, of = join(at), join(of)
+        for one in shared:
+            one.set_value(at[one.name], borrow=False)
+        function(*(of[one.name] for one in shared), np.float64(share))
+        moved = [one.get_value() for one in shared]
+        parts = np.split(moved[0], ends) if is_joint else moved
+        return {name: part.reshape(one.shape) for (name, one), part in zip(free.items(), parts, strict=True)}
+
+    return step
