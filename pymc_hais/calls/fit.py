@@ -18,7 +18,7 @@ from pymc_hais.density import find_model
 from pymc_hais.density.compat import default_theme, seeds_per_chain
 from pymc_hais.engines import keep_threads, resolve_backend
 from pymc_hais.inputs.arguments import check_integer, check_positive, check_seed
-from pymc_hais.learning.family import Family, build_family, first_values, with_own
+from pymc_hais.learning.family import Family, build_family, with_own
 from pymc_hais.learning.held_out import build_held_out
 from pymc_hais.learning.optimisers import closed, lbfgs, stochastic
 from pymc_hais.learning.optimisers.constraints import Constraint, read_constraints
@@ -161,7 +161,7 @@ def fit(
             method=method,
             family=with_own(family, own),
             rows=rows,
-            first=first_values(model, family) | own,
+            first=family.first_values() | own,
             constraints=constraints | {name: Constraint() for name in own},
             rng=np.random.default_rng(seeds_per_chain(random_state=random_seed, chains=1)[0]),
             n_steps=n_steps or default_steps,

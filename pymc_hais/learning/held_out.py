@@ -9,7 +9,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.learning.family import Family, build_family, first_values
+from pymc_hais.learning.family import Family, build_family
 from pymc_hais.learning.program import Pieces, compile_first, cut, piece_size
 from pymc_hais.learning.protocol import Method, known_methods
 
@@ -59,7 +59,7 @@ def build_held_out(model: pm.Model, given: Any, family: Family, method: Method) 
     _, rows = build_family(model, {name: given[name] for name in names}, list(family.parameters), family.backend)
     pieces = cut(rows, [], piece_size(len(rows), method.width(family)))
     symbol = pt.tensor("rows", dtype="float64", shape=pieces.rows[0].shape)
-    trial = [*first_values(model, family).values(), pieces.rows[0]]
+    trial = [*family.first_values().values(), pieces.rows[0]]
     inputs = [*family.parameters.values(), symbol]
     function, _ = compile_first(inputs, [family.log_density(symbol)], trial, family.backend)
     return HeldOut(pieces, function, tuple(family.parameters))

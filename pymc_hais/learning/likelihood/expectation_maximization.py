@@ -11,7 +11,7 @@ from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.binary.density import BinaryDensity, BoundDensity, build_binary
 from pymc_hais.learning.binary.statistics import Statistics, Weighted, gather, total
 from pymc_hais.learning.binary.strategies import BinaryStates, piece_of
-from pymc_hais.learning.family import Family, first_values
+from pymc_hais.learning.family import Family
 from pymc_hais.learning.likelihood.chains import Chains
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, is_unnormalised
 from pymc_hais.learning.protocol import Batch
@@ -166,7 +166,7 @@ class ExpectationMaximization(Sampled):
         state = super().begin(family, rows, rng)
         chains = state.of_rows
         assert isinstance(chains, Chains)
-        first = first_values(family.model, family)
+        first = family.first_values()
         if chains.ladder is not None:
             return state._replace(hidden=chains.draw_rows(len(rows), first, rng))
         moved = chains.move(state.hidden, self.n_settle, first, rng, np.arange(len(rows)))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_hais.inputs.arguments import check_positive
-from pymc_hais.learning.family import Family, first_values
+from pymc_hais.learning.family import Family
 from pymc_hais.learning.likelihood.phases import Phases, draw, persist
 from pymc_hais.learning.likelihood.stochastic_maximum_likelihood import Persistent
 from pymc_hais.learning.protocol import Batch
@@ -47,7 +47,7 @@ class FastPersistentCD(Persistent):
 
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
         """Anneal the first points of the model, and begin with fast parameters of zero."""
-        first = first_values(family.model, family)
+        first = family.first_values()
         fast = {name: np.zeros_like(value) for name, value in first.items()}
         return draw(super().begin(family, rows, rng), self.n_chains, first, rng)._replace(fast=fast)
 

@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from pymc_hais.core.messages import quoted
 from pymc_hais.density import observe_first
 from pymc_hais.inputs.arguments import check_integer
-from pymc_hais.learning.family import Family, first_values
+from pymc_hais.learning.family import Family
 from pymc_hais.learning.likelihood.blocks import BlockChains, Blocks, Moves, find_blocks
 from pymc_hais.learning.likelihood.chains import Chains, build_chains
 from pymc_hais.learning.likelihood.tracking import Tracked
@@ -94,7 +94,7 @@ class Sampled(Method):
                 observed, names, table, rng, family.backend, self.kernel, n_temperatures=n_temperatures
             )
         if of_rows is not None:
-            hidden = of_rows.start(len(rows), first_values(model, family), rng)
+            hidden = of_rows.start(len(rows), family.first_values(), rng)
         if is_unnormalised(family):
             of_model = of_model or build_chains(model, names, None, rng, family.backend, self.kernel, self.anneals)
             columns = np.concatenate(family.places(of_model.layout))

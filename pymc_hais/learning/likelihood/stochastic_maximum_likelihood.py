@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_hais.inputs.arguments import check_integer
-from pymc_hais.learning.family import Family, first_values
+from pymc_hais.learning.family import Family
 from pymc_hais.learning.likelihood.phases import Phases, Sampled
 from pymc_hais.learning.likelihood.tracking import Tracked, begin_tracking
 from pymc_hais.learning.protocol import Batch, Pull
@@ -65,7 +65,7 @@ class StochasticMaximumLikelihood(Persistent):
         """Anneal the first points of the model."""
         state = super().begin(family, rows, rng)
         assert state.of_model is not None
-        first = first_values(family.model, family)
+        first = family.first_values()
         return _follow(state, begin_tracking(state.of_model, self.n_chains, first, rng))
 
     def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:

@@ -164,7 +164,10 @@ def minimise(descent: Descent) -> Ending:
         step, best = step + 1, np.array(at)
         excess = objective.excess
         reason = _reason(descent, excess, step)
-        done = max(_pace(first, excess, descent.tolerance), step / descent.n_steps)
+        done = step / descent.n_steps
+        if np.isfinite(first) and 0.0 < excess < np.inf and first > descent.tolerance:
+            # The completed share of the distance to the tolerance, on a logarithmic scale.
+            done = max(float(np.log(first / excess) / np.log(first / descent.tolerance)), done)
         values = descent.values(descent.unflatten(best))
         descent.note(step, values, objective.gradient, objective.state, done)
 
@@ -203,13 +206,6 @@ def minimise(descent: Descent) -> Ending:
     values = descent.values(descent.unflatten(best))
     height, backend = objective.gradient.objective, objective.program.backend
     return Ending(values, reason, excess, step, height, backend, objective.state, where)
-
-
-def _pace(first: float, excess: float, tolerance: float) -> float:
-    """Return the completed share of the distance to the tolerance, on a logarithmic scale."""
-    if not (np.isfinite(first) and 0.0 < excess < np.inf and first > tolerance):
-        return 0.0
-    return float(np.log(first / excess) / np.log(first / tolerance))
 
 
 def _reason(descent: Descent, excess: float, step: int) -> str:
