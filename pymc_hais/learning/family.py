@@ -198,6 +198,15 @@ def with_own(family: Family, own: Mapping[str, np.ndarray]) -> Family:
     return replace(family, own=symbols)
 
 
+def factor_covariance(rows: np.ndarray) -> np.ndarray:
+    """Return the Cholesky factor (D, D) of the covariance of rows, or of their variances where there are few."""
+    n, n_dims = rows.shape
+    deviations = np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
+    if n <= 2 * n_dims:
+        return np.diag(deviations)
+    return np.linalg.cholesky(np.atleast_2d(np.cov(rows.T)) + 1e-9 * np.diag(deviations**2))
+
+
 def _read_parameters(model: pm.Model, parameters: Sequence[str], visible: Sequence[str]) -> dict[str, Any]:
     """Return symbols of the parameters; refuse anything but ``pm.Data`` of real numbers."""
     containers = {variable.name: variable for variable in model.data_vars}

@@ -7,8 +7,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_hais.inputs.arguments import check_integer, check_positive
-from pymc_hais.learning.family import Family
-from pymc_hais.learning.methods.noise_contrastive import factor_covariance
+from pymc_hais.learning.family import Family, factor_covariance
 from pymc_hais.learning.neighbours import log_odds, one_changed
 from pymc_hais.learning.protocol import Batch, Method
 

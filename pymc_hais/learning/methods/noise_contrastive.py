@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.inputs.arguments import check_integer
-from pymc_hais.learning.family import KINDS, Family
+from pymc_hais.learning.family import KINDS, Family, factor_covariance
 from pymc_hais.learning.program import HELD
 from pymc_hais.learning.protocol import Batch, Method, Pull
 from pymc_hais.references import Gaussian
@@ -124,15 +124,6 @@ class NoiseContrastive(Method):
     def width(self, family: Family) -> int:
         """Count the noise."""
         return family.n_dims * (1 + self.ratio)
-
-
-def factor_covariance(rows: np.ndarray) -> np.ndarray:
-    """Return the Cholesky factor (D, D) of the covariance of rows, or of their variances where there are few."""
-    n, n_dims = rows.shape
-    deviations = np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
-    if n <= 2 * n_dims:
-        return np.diag(deviations)
-    return np.linalg.cholesky(np.atleast_2d(np.cov(rows.T)) + 1e-9 * np.diag(deviations**2))
 
 
 def bind_noise(reference: Any, n_dims: int) -> Noise:
