@@ -9,9 +9,11 @@ from pymc_hais.learning.binary.strategies import Enumeration, GibbsSampling, Sel
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.likelihood.contrastive_divergence import ContrastiveDivergence
 from pymc_hais.learning.likelihood.expectation_maximization import ExpectationMaximization
-from pymc_hais.learning.likelihood.fast_persistent_cd import FastPersistentCD
-from pymc_hais.learning.likelihood.maximum_likelihood import MaximumLikelihood
-from pymc_hais.learning.likelihood.stochastic_maximum_likelihood import StochasticMaximumLikelihood
+from pymc_hais.learning.likelihood.maximum_likelihood import (
+    FastPersistentCD,
+    MaximumLikelihood,
+    StochasticMaximumLikelihood,
+)
 from pymc_hais.learning.methods.denoising import DenoisingScoreMatching
 from pymc_hais.learning.methods.minimum_probability_flow import MinimumProbabilityFlow
 from pymc_hais.learning.methods.noise_contrastive import NoiseContrastive

@@ -1,7 +1,8 @@
 """Expectation maximisation with chains that continue from step to step."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,42 +34,34 @@ class Posteriors(NamedTuple):
 
     def infer(self, batch: Batch, rng: np.random.Generator) -> list[np.ndarray]:
         """Return states (m, T, H) of the batch's rows and their weights (m, T), for a step along the gradient."""
-        parts = []
-        size = piece_of(batch.rows.shape[1], self.strategy.width(self.density.n_units))
-        bound = self.density.at(batch.parameters)
-        for first in range(0, len(batch.rows), size):
-            some = slice(first, first + size)
-            found = self._explore(bound, batch.rows[some], batch.places[some], batch, rng)
-            parts.append(found.draw(64, self.density.n_units, rng))  # at most 64 states of a row
+        explored = self._explore(self.density.at(batch.parameters), batch, rng)
+        parts = [found.draw(64, self.density.n_units, rng) for _, found in explored]  # at most 64 states of a row
         return [np.concatenate(one) for one in zip(*parts, strict=True)]
-
-    def _explore(
-        self, bound: BoundDensity, rows: np.ndarray, places: np.ndarray, batch: Batch, rng: np.random.Generator
-    ) -> Weighted:
-        strategy = self.strategy
-        units = strategy.choose(rows, batch.parameters, self.density.n_units)
-        start = self.last[places]
-        found = strategy.explore(bound, rows, units, start, strategy.exponent(batch.step), rng)
-        self.last[places] = start
-        return found
 
     def collect(
         self, rows: np.ndarray, parameters: Mapping[str, np.ndarray], step: int, rng: np.random.Generator
     ) -> list[Statistics]:
         """Make an E-step for all rows (n, D), and return the statistics of groups of them."""
-        size = piece_of(rows.shape[1], self.strategy.width(self.density.n_units))
-        bound = self.density.at(parameters)
-        groups = []
+        bound, groups = self.density.at(parameters), []
         for i in range(min(N_GROUPS, len(rows))):
-            members, sums = np.arange(i, len(rows), N_GROUPS), []
-            for first in range(0, len(members), size):
-                places = members[first : first + size]
-                batch = Batch(np.ascontiguousarray(rows[places]), places, parameters, step)
-                found = self._explore(bound, batch.rows, places, batch, rng)
-                sums.append(gather(batch.rows, found, self.density.n_units))
-                sums = [total(sums)]
-            groups.append(sums[0])
+            places = np.arange(i, len(rows), N_GROUPS)
+            explored = self._explore(bound, Batch(rows[places], places, parameters, step), rng)
+            parts = (gather(some, found, self.density.n_units) for some, found in explored)
+            groups.append(reduce(lambda one, other: total([one, other]), parts))
         return groups
+
+    def _explore(
+        self, bound: BoundDensity, batch: Batch, rng: np.random.Generator
+    ) -> Iterator[tuple[np.ndarray, Weighted]]:
+        """Yield some rows and their weighted states, until all rows of the batch have had their turn."""
+        strategy, n_units = self.strategy, self.density.n_units
+        size = piece_of(batch.rows.shape[1], strategy.width(n_units))
+        for first in range(0, len(batch.rows), size):
+            rows, places = batch.rows[first : first + size], batch.places[first : first + size]
+            units, start = strategy.choose(rows, batch.parameters, n_units), self.last[places]
+            found = strategy.explore(bound, rows, units, start, strategy.exponent(batch.step), rng)
+            self.last[places] = start
+            yield rows, found
 
 
 def begin(strategy: BinaryStates, family: Family, rows: np.ndarray) -> Posteriors:
@@ -159,11 +152,13 @@ class ExpectationMaximization(Sampled):
         if not family.hidden:
             raise ValueError(f"{self.name} needs hidden variables, and the model has none: pass MaximumLikelihood().")
 
-    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Any:
+    def begin(
+        self, family: Family, rows: np.ndarray, rng: np.random.Generator, n_temperatures: int | None = None
+    ) -> Any:
         """Anneal the hidden variables of all rows; of binary states, compile their density."""
         if isinstance(self.e_step, BinaryStates):
             return begin(self.e_step, family, rows)
-        state = super().begin(family, rows, rng)
+        state = super().begin(family, rows, rng, self.n_settle)
         chains = state.of_rows
         assert isinstance(chains, Chains)
         first = family.first_values()
@@ -171,10 +166,6 @@ class ExpectationMaximization(Sampled):
             return state._replace(hidden=chains.draw_rows(len(rows), first, rng))
         moved = chains.move(state.hidden, self.n_settle, first, rng, np.arange(len(rows)))
         return state._replace(hidden=moved.x, of_rows=moved.chains)
-
-    def temperatures_of_rows(self) -> int | None:
-        """Return the number of temperatures for the rows."""
-        return self.n_settle
 
     def prepare(self, state: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
         """Return hidden variables of the batch (m, H); or several states of each (m, T, H) and their weights (m, T)."""

@@ -49,6 +49,7 @@ class Tracked:
 
     def to(self, parameters: Mapping[str, np.ndarray], n_moves: int, rng: np.random.Generator) -> Tracked:
         """Take the populations to other parameters."""
+        parameters = {name: parameters[name] for name in self.parameters}  # a method may have some of its own
         log_z, log_weights = self.log_z, self.log_weights
 
         def weigh(log_density: np.ndarray) -> np.ndarray | None:
@@ -67,7 +68,7 @@ class Tracked:
 
         moved = self.chains.move(self.points, n_moves, parameters, rng, weigh=weigh)
         assert moved.log_density is not None
-        return Tracked(moved.chains, moved.x, log_weights, log_z, moved.log_density, dict(parameters))
+        return Tracked(moved.chains, moved.x, log_weights, log_z, moved.log_density, parameters)
 
     def finish(self, parameters: Mapping[str, np.ndarray], n_moves: int, rng: np.random.Generator) -> dict[str, Any]:
         """Move to the final parameters in twenty small steps, and return log Z there."""
