@@ -8,8 +8,7 @@ import numpy as np
 from scipy.special import expit, logsumexp
 
 from pymc_hais.inputs.arguments import check_integer
-from pymc_hais.learning.binary.density import BoundDensity
-from pymc_hais.learning.binary.local import all_states
+from pymc_hais.learning.binary.density import BoundDensity, all_states
 from pymc_hais.learning.binary.statistics import Weighted
 from pymc_hais.learning.program import HELD
 
@@ -187,7 +186,9 @@ class GibbsSampling(BinaryStates):
         kept = np.empty((len(rows), self.n_sweeps, local.states.shape[1]))
         score = np.zeros(len(rows))
         for sweep in range(-self.n_burn, self.n_sweeps):
-            _sweep(local, beta, rng)
+            for k in range(local.states.shape[1]):  # each unit of all rows, given the other units
+                is_active = rng.random(len(rows)) < expit(beta * local.log_odds(k))
+                local.flip(k, np.flatnonzero(is_active != local.states[:, k]))
             if sweep >= 0:
                 kept[:, sweep] = local.states
                 score += local.value() / self.n_sweeps
@@ -229,13 +230,6 @@ class SelectAndSample(GibbsSampling, _Selected):
     def width(self, n_units: int) -> int:
         """Return the size of the states that are kept, and of the quadratic form."""
         return (self.n_sweeps + self.n_units) * self.n_units
-
-
-def _sweep(local: Any, beta: float, rng: np.random.Generator) -> None:
-    """Draw each unit of all rows given the others."""
-    for k in range(local.states.shape[1]):
-        is_active = rng.random(len(local.states)) < expit(beta * local.log_odds(k))
-        local.flip(k, np.flatnonzero(is_active != local.states[:, k]))
 
 
 def piece_of(n_dims: int, width: int) -> int:

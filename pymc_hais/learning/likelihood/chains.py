@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -106,7 +106,11 @@ class Chains:
         # For the engine, which knows no weights, all points without rows of their own are one population.
         positions = positions[None] if rows is None else positions[:, None]
         keys = rng.integers(2**32, size=(len(positions), 2), dtype=np.uint32)
-        segments = list(self._segments(n_moves))
+        segments = []  # so many transitions at beta = 1, with the pilot's last metric
+        for begin in range(0, n_moves, SEGMENT_LENGTH):
+            sizes = np.full(min(SEGMENT_LENGTH, n_moves - begin), self.step_size)
+            betas, persistence = np.ones(len(sizes) + 1), engine.kernel.persistence(sizes)
+            segments.append(Segment(begin, betas, sizes, persistence, self.metric))
         first, state, trace = engine.visit(positions, inputs, segments[0], keys)
         if weigh is not None and (chosen := weigh(_log_density(problem, first, x))) is not None:  # seldom
             moved = np.take_along_axis(positions.reshape(x.shape), chosen[..., None], axis=1)
@@ -120,13 +124,6 @@ class Chains:
         chains = replace(self, step_size=self.step_size * float(np.exp(change)))
         points = _points(problem, state).reshape(x.shape)
         return Moved(points, _log_density(problem, state, points) if weigh else None, chains)
-
-    def _segments(self, n_moves: int) -> Iterator[Segment]:
-        """Yield so many transitions at beta = 1, with the pilot's last metric."""
-        kernel = self.problem.engine.kernel
-        for first in range(0, n_moves, SEGMENT_LENGTH):
-            sizes = np.full(min(SEGMENT_LENGTH, n_moves - first), self.step_size)
-            yield Segment(first, np.ones(len(sizes) + 1), sizes, kernel.persistence(sizes), self.metric)
 
     def _at(self, parameters: Mapping[str, np.ndarray]) -> Problem:
         """Return the problem at some parameters: their arrays are arguments of the compiled program."""

@@ -152,13 +152,11 @@ class ExpectationMaximization(Sampled):
         if not family.hidden:
             raise ValueError(f"{self.name} needs hidden variables, and the model has none: pass MaximumLikelihood().")
 
-    def begin(
-        self, family: Family, rows: np.ndarray, rng: np.random.Generator, n_temperatures: int | None = None
-    ) -> Any:
+    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Any:
         """Anneal the hidden variables of all rows; of binary states, compile their density."""
         if isinstance(self.e_step, BinaryStates):
             return begin(self.e_step, family, rows)
-        state = super().begin(family, rows, rng, self.n_settle)
+        state = self.begin_chains(family, rows, rng, self.n_settle)
         chains = state.of_rows
         assert isinstance(chains, Chains)
         first = family.first_values()

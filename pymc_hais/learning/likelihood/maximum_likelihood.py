@@ -107,7 +107,7 @@ class StochasticMaximumLikelihood(Persistent):
 
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
         """Anneal the first points of the model."""
-        state = super().begin(family, rows, rng)
+        state = self.begin_chains(family, rows, rng)
         assert state.of_model is not None
         return _follow(state, begin_tracking(state.of_model, self.n_chains, family.first_values(), rng))
 
@@ -171,7 +171,7 @@ class FastPersistentCD(Persistent):
         """Anneal the first points of the model, and begin with fast parameters of zero."""
         first = family.first_values()
         fast = {name: np.zeros_like(value) for name, value in first.items()}
-        return super().begin(family, rows, rng).draw(self.n_chains, first, rng)._replace(fast=fast)
+        return self.begin_chains(family, rows, rng).draw(self.n_chains, first, rng)._replace(fast=fast)
 
     def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Continue the chains at the sum of both parameters."""

@@ -86,13 +86,14 @@ class Sampled(Method):
                 "density is normalised. Pass learning.ExpectationMaximization() or learning.MaximumLikelihood()."
             )
 
-    def begin(
+    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Any:
+        """Compile the chains, tune them by a pilot each, and give the hidden variables of every row a start."""
+        return self.begin_chains(family, rows, rng)
+
+    def begin_chains(
         self, family: Family, rows: np.ndarray, rng: np.random.Generator, n_temperatures: int | None = None
     ) -> Phases:
-        """Compile the chains, tune them by a pilot each, and give the hidden variables of every row a start.
-
-        ``n_temperatures`` is along how many these may be annealed.
-        """
+        """Return the first state; ``n_temperatures`` are those along which hidden variables of rows may be annealed."""
         names = tuple(family.parameters)
         table = {
             one.name: rows[:, one.start : one.stop].reshape((len(rows), *one.shape)).astype(one.dtype)
