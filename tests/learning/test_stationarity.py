@@ -11,7 +11,7 @@ N_STEPS = 500
 
 
 def are_stationary(gradients):
-    last = Gradients({"A": gradients.shape[1:]})
+    last = Gradients(gradients.shape[1])
     for i, one in enumerate(gradients):
         last.add(i / len(gradients), Gradient(0.0, {"A": one}))
     return last.are_stationary()

@@ -20,9 +20,9 @@ class _Steps:
     """E- and M-steps that continue from the last one."""
 
     def __init__(self, descent: Descent) -> None:
-        self.descent, self.method = descent, descent.method
+        self.descent = descent
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
-        self.values = descent.values(descent.start())
+        self.values = descent.values(descent.start(descent.first))
         self.objective = np.nan  # minus the mean score, of the values before
         self.change, self.errors, self.left, self._length = dict[str, np.ndarray](), np.empty(0), np.inf, np.inf
 
@@ -63,11 +63,8 @@ class _Steps:
         rest, height = self.values, self.objective
         away = _DEPARTURE.errors * self.errors * self.descent.rng.normal(size=self.errors.shape)
         moved = self.descent.unflatten(flatten(rest) + away)
-        constraints = self.descent.constraints
         try:
-            self.values = {
-                name: constraints[name].value(constraints[name].start(name, one)) for name, one in moved.items()
-            }
+            self.values = self.descent.values(self.descent.start(moved))
         except ValueError:  # no place where parameters may be
             return False
         for _ in range(_DEPARTURE.n_steps):

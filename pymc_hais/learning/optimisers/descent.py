@@ -98,9 +98,14 @@ class Descent:
     held_out: HeldOut | None = None
     trace: Trace = field(default_factory=Trace)
 
-    def start(self) -> dict[str, np.ndarray]:
-        """Return the coordinates of the first values."""
-        return {name: self.constraints[name].start(name, value) for name, value in self.first.items()}
+    def start(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the coordinates of some values; refuse values that are not allowed."""
+        return {name: self.constraints[name].start(name, value) for name, value in values.items()}
+
+    @property
+    def bounds(self) -> list[tuple[float | None, float | None]]:
+        """The lower and upper bound of each coordinate (P,)."""
+        return [self.constraints[name].bounds for name, value in self.first.items() for _ in range(value.size)]
 
     def values(self, free: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the values at some coordinates."""
@@ -112,8 +117,7 @@ class Descent:
 
     def finish(self, state: Any, values: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Return the method's numbers about the final values, and those of the held-out rows."""
-        free = {name: self.constraints[name].start(name, value) for name, value in values.items()}
-        found = self.method.finish(state, values, partial(self.gradient, free), self.rng)
+        found = self.method.finish(state, values, partial(self.gradient, self.start(values)), self.rng)
         if self.held_out is None or "log_z" not in found:
             return found
         return found | self.held_out.tell(values, found["log_z"], found["log_z_se"])

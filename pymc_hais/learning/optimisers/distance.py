@@ -6,7 +6,6 @@ The remaining step to the zero of the gradient is ``H^-1 g``, and over samples o
 between them, is ``T^2 = n g' S^-1 g``: it depends neither on H nor on the units of the parameters.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -141,8 +140,7 @@ class Gradients:
     the mean would be lost in rounding.
     """
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], n_blocks: int = N_BLOCKS) -> None:
-        n = sum(int(np.prod(shape)) for shape in shapes.values())
+    def __init__(self, n: int, n_blocks: int = N_BLOCKS) -> None:
         self.objectives = list[float]()
         self.n_blocks, self._first = n_blocks, np.zeros(n)
         self._sums, self._counts = np.zeros((n_blocks, n)), np.zeros(n_blocks)

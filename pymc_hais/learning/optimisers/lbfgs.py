@@ -35,7 +35,7 @@ class _Objective:
     """Value and gradient of one flat vector, and what was found there last."""
 
     def __init__(self, descent: Descent) -> None:
-        self.descent, free = descent, descent.start()
+        self.descent, free = descent, descent.start(descent.first)
         self.first = flatten(free)
         index = np.arange(len(descent.rows))
         values = descent.values(free)
@@ -118,8 +118,6 @@ class _Objective:
         scale, height_scale = shorter * self._scale(), self._spread() * np.sqrt(len(self.descent.rows)) or 1.0
         options: dict[str, float] = {"maxcor": _SEARCH.memory, "ftol": 0.0, "gtol": 0.0}
         options |= {"maxiter": n_steps, "maxfun": 10 * n_steps + 100}
-        constraints, sizes = self.descent.constraints, [one.size for one in self.descent.first.values()]
-        bounds = [constraints[name].bounds for name, n in zip(self.descent.first, sizes, strict=True) for _ in range(n)]
 
         def scaled(at: np.ndarray) -> tuple[float, np.ndarray]:
             height, gradient = self.evaluate(at * scale)
@@ -129,7 +127,10 @@ class _Objective:
             self.go_to(intermediate_result.x * scale)
             callback(self.at)
 
-        minimize(scaled, start / scale, jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options)
+        minimize(
+            scaled, start / scale, jac=True, method="L-BFGS-B", bounds=self.descent.bounds, callback=after,
+            options=options,
+        )  # fmt: skip
 
     def find_lower(self, rest: np.ndarray) -> np.ndarray | None:
         """Return a lower point that a search finds from near a stationary point, if there is one.

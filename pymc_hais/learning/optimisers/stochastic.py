@@ -72,7 +72,7 @@ def minimise(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -
         reason = "interrupt"
     values = descent.values(iterates.result())
     if iterates.is_uphill():
-        reason, values = "diverged", descent.values(descent.start())
+        reason, values = "diverged", descent.values(descent.start(descent.first))
     elif reason in ("tolerance", "scattered", "n_steps") and not descent.method.is_final(iterates.first_averaged):
         reason = "annealed"
     objective = float(np.mean(iterates.seen.objectives or [np.nan]))
@@ -85,31 +85,27 @@ class _Iterates:
 
     def __init__(self, descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> None:
         self.descent, self.size, self.share = descent, batch_size, batch_size / len(descent.rows)
-        self.free = descent.start()
+        self.free = descent.start(descent.first)
         self.move = build_steps(optimizer, self.free)
         self.order = descent.batches(batch_size)
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
         self.weights = np.full(batch_size, 1.0 / batch_size)
-        uneven, rng = SCHEDULE.uneven, descent.rng
-        self.uneven = {name: 1.0 + uneven * rng.uniform(size=one.shape) for name, one in self.free.items()}
+        n = len(flatten(self.free))
+        self.uneven = 1.0 + SCHEDULE.uneven * descent.rng.uniform(size=n)
         self.program: Program | None = None
         self.step, self.count, self.n_prepared = 0, 0, 0
         self.heights = list[float]()  # objectives of other batches at the first values
         self.last: Mapping[str, np.ndarray] | None = None
-        self.sums = {name: np.zeros_like(one) for name, one in self.free.items()}
-        self.bounded = {name: np.zeros(one.shape) for name, one in self.free.items()}  # how often an element was there
+        self.upper = np.array([np.inf if upper is None else upper for _, upper in descent.bounds])
+        self.sums, self.n_bounded = np.zeros(n), np.zeros(n)  # of the last coordinates; how often each was at a bound
         self.first_averaged = int(SCHEDULE.averaged * descent.n_steps) + 1
         self.where, self.excess = "", np.inf
-        self.seen = self._nothing()  # gradients of the last steps, and then those at their mean
-        n_parameters = sum(one.size for one in self.free.values())
-        self.n_drawn = max(_STAND.drawn, SAMPLES * n_parameters if n_parameters <= MOST else 0)
+        self.seen = Gradients(n)  # gradients of the last steps, and then those at their mean
+        self.n_drawn = max(_STAND.drawn, SAMPLES * n if n <= MOST else 0)
         held, most = (one * descent.n_steps * self.share for one in (_STAND.held, _STAND.most))
         rounds = min(max(_STAND.rounds, held), most)
         self.n_rounds, self.n_held = int(rounds), self.n_drawn + int(np.ceil(rounds / self.share))
         self.n_settling = int(_STAND.settling * self.n_held) if descent.method.follows_parameters else 0
-
-    def _nothing(self, n_blocks: int = N_BLOCKS) -> Gradients:
-        return Gradients({name: one.shape for name, one in self.free.items()}, n_blocks)
 
     def take_steps(self) -> str:
         """Make all steps, and return the reason why they end."""
@@ -121,18 +117,16 @@ class _Iterates:
             rate = 1.0
             if done > SCHEDULE.falling:
                 rate = max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - SCHEDULE.falling)
-            moved = self.move(self.free, gradient.by_name, rate)
-            free = descent.tidy({name: at + self.uneven[name] * (moved[name] - at) for name, at in self.free.items()})
+            at, moved = flatten(self.free), flatten(self.move(self.free, gradient.by_name, rate))
+            free = descent.tidy(descent.unflatten(at + self.uneven * (moved - at)))
             if not _are_numbers(gradient.objective, free):
                 return "diverged"
             self.free, self.state = free, state
             if done > SCHEDULE.averaged or step == descent.n_steps:
                 self.count += 1
                 self.seen.add((done - SCHEDULE.averaged) / (1.0 - SCHEDULE.averaged), gradient)
-                for name, one in free.items():
-                    self.sums[name] += one
-                    upper = descent.constraints[name].bounds[1]
-                    self.bounded[name] += False if upper is None else one >= upper
+                self.sums += flatten(free)
+                self.n_bounded += flatten(free) >= self.upper
             descent.note(step, descent.values(free), gradient, state, self._done(step))
             if descent.clock.left <= 0.0:
                 return "max_seconds"
@@ -179,7 +173,7 @@ class _Iterates:
 
     def is_flat(self) -> bool:
         """Whether the gradient does not depend on which rows are in a step."""
-        drawn, at = self._nothing(), self.result()
+        drawn, at = Gradients(len(self.sums)), self.result()
         for i in range(_STAND.n_heights):
             gradient, state = self._evaluate(at, self._draw(), self.step)
             if not _are_numbers(gradient.objective, gradient.by_name):
@@ -206,7 +200,7 @@ class _Iterates:
         order = descent.batches(self.size)
         self.n_held = max(self.n_held, self.n_drawn + 2)
         n_blocks = min(self.n_rounds if self.n_rounds > 1 else self.n_held - self.n_drawn, N_BLOCKS)
-        drawn, held = self._nothing(), self._nothing(n_blocks)
+        drawn, held = Gradients(len(self.sums)), Gradients(len(self.sums), n_blocks)
         n_before = self.n_settling + self.n_drawn
         for i in range(1, self.n_settling + self.n_held + 1):
             if descent.clock.left <= 0.0:
@@ -275,12 +269,8 @@ class _Iterates:
         """
         if not self.count:
             return self.descent.tidy(self.free)
-        mean = {name: one / self.count for name, one in self.sums.items()}
-        for name, one in self.bounded.items():
-            upper = self.descent.constraints[name].bounds[1]
-            if upper is not None:
-                mean[name] = np.where(one > 0.5 * self.count, upper, mean[name])
-        return self.descent.tidy(mean)
+        mean = np.where(self.n_bounded > 0.5 * self.count, self.upper, self.sums / self.count)
+        return self.descent.tidy(self.descent.unflatten(mean))
 
     def is_uphill(self) -> bool:
         """Whether most of the last steps are higher than each of many batches at the start: a density has become flat.
