@@ -22,6 +22,8 @@ from pymc_hais.density.sites.variables import find_values, is_discrete
 
 #: Kinds of visible variables: real numbers without or with limits; 0 and 1; finitely or infinitely many whole numbers.
 KINDS = ("real", "restricted", "binary", "categorical", "count")
+#: Arrays by name of the parameter.
+type Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def build_family(
     return family, rows
 
 
-def with_own(family: Family, own: Mapping[str, np.ndarray]) -> Family:
+def with_own(family: Family, own: Arrays) -> Family:
     """Add symbols of a method's own parameters, which get the shapes of their first values."""
     if taken := set(own) & set(family.parameters):
         raise ValueError(f"The method learns {sorted(taken)} itself: give the model's parameters other names.")

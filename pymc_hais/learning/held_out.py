@@ -9,7 +9,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.learning.family import Family, build_family
+from pymc_hais.learning.family import Arrays, Family, build_family
 from pymc_hais.learning.program import Pieces, compile_first, cut, piece_size
 from pymc_hais.learning.protocol import Method, known_methods
 
@@ -22,7 +22,7 @@ class HeldOut:
     function: Callable[..., list[Any]]
     names: tuple[str, ...]
 
-    def tell(self, values: Mapping[str, np.ndarray], log_z: float, log_z_se: float) -> dict[str, float]:
+    def tell(self, values: Arrays, log_z: float, log_z_se: float) -> dict[str, float]:
         """Return the mean over rows, its Monte Carlo error and its spread over other rows of the same kind."""
         known = [values[name] for name in self.names]
         each = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,27 +20,24 @@ from pymc_hais.density.layout import Layout, build_layout, build_position, value
 from pymc_hais.density.proofs.quadratic import is_quadratic
 from pymc_hais.density.sites.multilinear import extend
 from pymc_hais.density.sites.variables import SiteVariable, find_values, is_discrete
-from pymc_hais.learning.family import Family
+from pymc_hais.learning.family import Arrays, Family
 from pymc_hais.learning.program import HELD
-
-
-class Form(NamedTuple):
-    """Programs of ``log p(row, s) = constant + slopes' s + s' Q s / 2`` for binary s."""
-
-    slopes: Any  # (rows (m, D), parameters) -> constants (m,), gradients at s = 0 (m, H)
-    pairs: Any  # (a row (D,), parameters) -> Q (H, H)
 
 
 @dataclass(frozen=True, eq=False)
 class BinaryDensity:
-    """Programs of ``log p(row, s)``, with the parameters as arguments."""
+    """Programs of ``log p(row, s)``, with the parameters as arguments.
+
+    If it is proven to be ``constant + slopes' s + s' Q s / 2`` for binary s, there are programs of this form, too.
+    """
 
     names: tuple[str, ...]
     n_units: int
     evaluate: Any  # (rows (n, D), states (n, H), parameters) -> (n,)
-    form: Form | None  # None where no quadratic form is proven
+    slopes: Any = None  # (rows (m, D), parameters) -> constants (m,), gradients at s = 0 (m, H)
+    pairs: Any = None  # (a row (D,), parameters) -> Q (H, H)
 
-    def at(self, parameters: Mapping[str, np.ndarray]) -> BoundDensity:
+    def at(self, parameters: Arrays) -> BoundDensity:
         """Return the density at some parameters."""
         return BoundDensity(self, [parameters[name] for name in self.names])
 
@@ -55,12 +52,12 @@ class BoundDensity:
 
     def local(self, rows: np.ndarray, units: np.ndarray | None) -> Quadratic | Direct:
         """Return the log densities of rows (m, D) as functions of some units (m, K), all others zero; None for all."""
-        form = self.density.form
-        if form is None:
-            return Direct(lambda *at: self.density.evaluate(*at, *self.parameters), rows, units, self.density.n_units)
-        constants, slopes = form.slopes(rows, *self.parameters)
+        density = self.density
+        if density.slopes is None:
+            return Direct(lambda *at: density.evaluate(*at, *self.parameters), rows, units, density.n_units)
+        constants, slopes = density.slopes(rows, *self.parameters)
         if self._pairs is None:
-            self._pairs = form.pairs(rows[0], *self.parameters)
+            self._pairs = density.pairs(rows[0], *self.parameters)
         pairs = self._pairs
         slopes = slopes + 0.5 * np.diag(pairs)  # s^2 = s
         if units is None:
@@ -94,8 +91,8 @@ def build_binary(family: Family) -> BinaryDensity:
     states = pt.tensor("states", dtype="float64", shape=(None, layout.n_dims))
     parameters = list(family.parameters.values())
     evaluate = compile_interpreted([rows, states, *parameters], [family.log_density(rows, states)])
-    form = _build_form(family, sites)
-    return BinaryDensity(tuple(family.parameters), layout.n_dims, lambda *at: evaluate(*at)[0], form)
+    forms = _build_form(family, sites)
+    return BinaryDensity(tuple(family.parameters), layout.n_dims, lambda *at: evaluate(*at)[0], *forms)
 
 
 class Bits(NamedTuple):
@@ -157,7 +154,8 @@ def _differentiate(
     return smooth, pytensor.grad(smooth, position, disconnected_inputs="ignore")
 
 
-def _build_form(family: Family, sites: list[SiteVariable]) -> Form | None:
+def _build_form(family: Family, sites: list[SiteVariable]) -> tuple[Any, ...]:
+    """Compile the slopes and pairs of the quadratic form; nothing if none is proven."""
     layout = family.layout
     assert layout is not None
     position = build_position(layout)
@@ -165,7 +163,7 @@ def _build_form(family: Family, sites: list[SiteVariable]) -> Form | None:
     logp, known = family.row_graph
     found = _differentiate(family.frozen, layout, logp, position, sites, list(known.values()))
     if found is None:
-        return None
+        return ()
     smooth, gradient = found
     parameters = list(family.parameters.values())
     rows = pt.tensor("rows", dtype="float64", shape=(None, family.n_dims))
@@ -181,7 +179,7 @@ def _build_form(family: Family, sites: list[SiteVariable]) -> Form | None:
     each: Any = vectorize_graph(of_row, {position: units})
     each = each if each.ndim == 2 else pt.zeros((layout.n_dims + 1, 1)) + each
     pairs = compile_interpreted([row, *parameters], _rewritten([each[:-1] - each[-1:]]))
-    return Form(slopes, lambda one, *rest: pairs(one[None], *rest)[0])
+    return slopes, lambda one, *rest: pairs(one[None], *rest)[0]
 
 
 def _rewritten(graphs: list[Any]) -> Any:

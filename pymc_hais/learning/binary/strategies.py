@@ -1,6 +1,6 @@
 """States of binary hidden variables in an E-step: all, those with few active units, or those that chains visit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,13 +10,14 @@ from scipy.special import expit, logsumexp
 from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.binary.density import BoundDensity, all_states
 from pymc_hais.learning.binary.statistics import Weighted
+from pymc_hais.learning.family import Arrays
 from pymc_hais.learning.program import HELD
 
 #: Units whose states are enumerated, at most.
 MOST_UNITS = 18
 
 #: ``(rows (m, D), parameters) -> scores (m, H)``: the larger, the likelier the unit is active.
-type Score = Callable[[np.ndarray, Mapping[str, np.ndarray]], np.ndarray]
+type Score = Callable[[np.ndarray, Arrays], np.ndarray]
 #: A number above 0 and up to 1, or ``step -> number``.
 type Exponent = float | Callable[[int], float]
 
@@ -39,7 +40,7 @@ class BinaryStates:
     def check(self, n_units: int) -> None:
         """Refuse a number of hidden units that the E-step is not made for."""
 
-    def choose(self, rows: np.ndarray, parameters: Mapping[str, np.ndarray], n_units: int) -> np.ndarray | None:
+    def choose(self, rows: np.ndarray, parameters: Arrays, n_units: int) -> np.ndarray | None:
         """Return which units (m, K) of each row may be active, None for all."""
         return None
 
@@ -101,7 +102,7 @@ class _Selected(BinaryStates):
         if self.n_units > n_units:
             raise ValueError(f"`n_units` is {self.n_units}, and the model has {n_units} hidden units.")
 
-    def choose(self, rows: np.ndarray, parameters: Mapping[str, np.ndarray], n_units: int) -> np.ndarray:
+    def choose(self, rows: np.ndarray, parameters: Arrays, n_units: int) -> np.ndarray:
         """Return the units (m, K) with the largest scores."""
         scores = np.asarray(self.score(rows, parameters))
         if scores.shape != (len(rows), n_units) or not np.isfinite(scores).all():

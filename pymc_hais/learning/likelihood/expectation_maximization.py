@@ -1,6 +1,6 @@
 """Expectation maximisation with chains that continue from step to step."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.binary.density import BinaryDensity, BoundDensity, build_binary
 from pymc_hais.learning.binary.statistics import Statistics, Weighted, gather, total
 from pymc_hais.learning.binary.strategies import BinaryStates, piece_of
-from pymc_hais.learning.family import Family
+from pymc_hais.learning.family import Arrays, Family
 from pymc_hais.learning.likelihood.chains import Chains
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, is_unnormalised
 from pymc_hais.learning.protocol import Batch
@@ -20,9 +20,9 @@ from pymc_hais.learning.protocol import Batch
 #: Groups of rows whose M-steps without them tell the error of a step.
 N_GROUPS = 8
 #: ``(rows (m, D), hidden (m, H), parameters, rng) -> hidden (m, H)``, on the unconstrained scale.
-type EStep = Callable[[np.ndarray, np.ndarray, Mapping[str, np.ndarray], np.random.Generator], np.ndarray]
+type EStep = Callable[[np.ndarray, np.ndarray, Arrays, np.random.Generator], np.ndarray]
 #: ``(statistics, parameters) -> parameters``, all of them by name.
-type MStep = Callable[[Statistics, dict[str, np.ndarray]], Mapping[str, np.ndarray]]
+type MStep = Callable[[Statistics, dict[str, np.ndarray]], Arrays]
 
 
 class Posteriors(NamedTuple):
@@ -38,9 +38,7 @@ class Posteriors(NamedTuple):
         parts = [found.draw(64, self.density.n_units, rng) for _, found in explored]  # at most 64 states of a row
         return [np.concatenate(one) for one in zip(*parts, strict=True)]
 
-    def collect(
-        self, rows: np.ndarray, parameters: Mapping[str, np.ndarray], step: int, rng: np.random.Generator
-    ) -> list[Statistics]:
+    def collect(self, rows: np.ndarray, parameters: Arrays, step: int, rng: np.random.Generator) -> list[Statistics]:
         """Make an E-step for all rows (n, D), and return the statistics of groups of them."""
         bound, groups = self.density.at(parameters), []
         for i in range(min(N_GROUPS, len(rows))):

@@ -1,13 +1,12 @@
 """Maximum likelihood by points of the model: annealed anew in each step, or chains that follow the parameters."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pymc_hais.inputs.arguments import check_integer, check_positive
-from pymc_hais.learning.family import Family
+from pymc_hais.learning.family import Arrays, Family
 from pymc_hais.learning.likelihood.phases import Phases, Sampled
 from pymc_hais.learning.likelihood.tracking import Tracked, begin_tracking
 from pymc_hais.learning.protocol import Batch, Pull
@@ -116,14 +115,12 @@ class StochasticMaximumLikelihood(Persistent):
         assert state.tracked is not None
         return _follow(state, state.tracked.to(batch.parameters, self.n_moves, rng))
 
-    def log_z(self, state: Any) -> tuple[Mapping[str, np.ndarray], float, float]:
+    def log_z(self, state: Any) -> tuple[Arrays, float, float]:
         """Return the parameters of the populations, the tracked log Z there, and its error."""
         told = state.tracked.tell()
         return state.tracked.parameters, told["log_z"], told["log_z_se"]
 
-    def finish(
-        self, state: Phases, parameters: Mapping[str, np.ndarray], pull: Pull, rng: np.random.Generator
-    ) -> dict[str, Any]:
+    def finish(self, state: Phases, parameters: Arrays, pull: Pull, rng: np.random.Generator) -> dict[str, Any]:
         """Return log Z of the final parameters, and its error."""
         return state.tracked.finish(parameters, self.n_moves, rng) if state.tracked else {}
 

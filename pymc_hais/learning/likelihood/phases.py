@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from pymc_hais.core.messages import quoted
 from pymc_hais.density import observe_first
 from pymc_hais.inputs.arguments import check_integer
-from pymc_hais.learning.family import Family
+from pymc_hais.learning.family import Arrays, Family
 from pymc_hais.learning.likelihood.blocks import BlockChains, Blocks, Moves, find_blocks
 from pymc_hais.learning.likelihood.chains import Chains, build_chains
 from pymc_hais.learning.likelihood.tracking import Tracked
@@ -39,13 +39,13 @@ class Phases(NamedTuple):
         """Return a copy with other points, all of the same weight."""
         return self._replace(points=points, shares=np.full(len(points), 1.0 / len(points)))
 
-    def draw(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> Self:
+    def draw(self, n: int, parameters: Arrays, rng: np.random.Generator) -> Self:
         """Return a copy with n new points of the model, annealed from its reference."""
         assert self.of_model is not None
         (points,), *_ = self.of_model.draw(1, n, parameters, rng)
         return self.at(points)
 
-    def move(self, n_moves: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> Self:
+    def move(self, n_moves: int, parameters: Arrays, rng: np.random.Generator) -> Self:
         """Return a copy whose points of the model have moved from where they are."""
         assert self.of_model is not None
         moved = self.of_model.move(self.points, n_moves, parameters, rng)

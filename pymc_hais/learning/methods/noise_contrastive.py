@@ -1,6 +1,6 @@
 """Noise-contrastive estimation: classify rows against noise, and learn log Z as a parameter."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.inputs.arguments import check_integer
-from pymc_hais.learning.family import KINDS, Family, factor_covariance
+from pymc_hais.learning.family import KINDS, Arrays, Family, factor_covariance
 from pymc_hais.learning.program import HELD
 from pymc_hais.learning.protocol import Batch, Method, Pull
 from pymc_hais.references import Gaussian
@@ -20,7 +20,7 @@ from pymc_hais.references import Gaussian
 #: Parameters for which the error of log Z is computed, at most: the work grows as their square.
 MOST_PARAMETERS = 2000
 #: ``(parameters, rows (m, D)) -> log densities (m,), gradients in each parameter (m, *shape)``.
-type Slopes = Callable[[Mapping[str, np.ndarray], np.ndarray], tuple[np.ndarray, dict[str, np.ndarray]]]
+type Slopes = Callable[[Arrays, np.ndarray], tuple[np.ndarray, dict[str, np.ndarray]]]
 
 
 class Noise(NamedTuple):
@@ -112,9 +112,7 @@ class NoiseContrastive(Method):
         for_noise = family.log_density(drawn.reshape((n * ratio, n_dims))).reshape((n, ratio)) - log_z - at_noise
         return pt.softplus(-for_rows) + pt.softplus(for_noise - log_ratio).sum(axis=1)
 
-    def finish(
-        self, state: Any, parameters: Mapping[str, np.ndarray], pull: Pull, rng: np.random.Generator
-    ) -> dict[str, Any]:
+    def finish(self, state: Any, parameters: Arrays, pull: Pull, rng: np.random.Generator) -> dict[str, Any]:
         """Return the standard error of log Z."""
         noise, slopes, rows = state
         if sum(one.size for one in parameters.values()) > MOST_PARAMETERS:
@@ -161,7 +159,7 @@ def compile_slopes(family: Family) -> Slopes:
     gradients: Any = pytensor.grad(logp, list(learnt.values()))
     function = compile_interpreted([*learnt.values(), rows], vectorize_graph([logp, *gradients], family.batched(rows)))
 
-    def evaluate(values: Mapping[str, np.ndarray], at: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def evaluate(values: Arrays, at: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         log_density, *found = function(*(values[name] for name in learnt), at)
         shapes = [(len(at), *symbol.type.shape) for symbol in learnt.values()]  # also of what is the same for all rows
         each = [np.broadcast_to(one, shape) for one, shape in zip(found, shapes, strict=True)]
@@ -171,7 +169,7 @@ def compile_slopes(family: Family) -> Slopes:
 
 
 def log_z_error(
-    slopes: Slopes, noise: Noise, rows: np.ndarray, ratio: int, values: Mapping[str, np.ndarray], pull: Pull,
+    slopes: Slopes, noise: Noise, rows: np.ndarray, ratio: int, values: Arrays, pull: Pull,
     rng: np.random.Generator,
 ) -> float:  # fmt: skip
     """Return the standard error of the learnt log Z, as log Z of the density of the fitted values.

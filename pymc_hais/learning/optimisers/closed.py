@@ -1,11 +1,11 @@
 """Expectation maximisation with a closed M-step: every step takes all rows, and no gradient."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from pymc_hais.learning.binary.statistics import total
+from pymc_hais.learning.family import Arrays
 from pymc_hais.learning.optimisers.descent import Departure, Descent, Ending
 from pymc_hais.learning.optimisers.distance import MeanCovariance
 from pymc_hais.learning.program import Gradient, flatten
@@ -110,7 +110,7 @@ def minimise(descent: Descent) -> Ending:
     return Ending(steps.values, reason, left, step, steps.objective, "numpy", steps.state)
 
 
-def _step(descent: Descent, statistics: Any, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _step(descent: Descent, statistics: Any, values: Arrays) -> dict[str, np.ndarray]:
     """Make the M-step, and move its result into the constraints."""
     method: Any = descent.method
     found = dict(method.m_step(statistics, dict(values)))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_hais.learning.family import Family
+from pymc_hais.learning.family import Arrays, Family
 from pymc_hais.learning.held_out import HeldOut
 from pymc_hais.learning.optimisers.constraints import Constraint
 from pymc_hais.learning.program import Gradient, flatten
@@ -21,7 +21,7 @@ REASONS = (
     "tolerance", "n_steps", "max_seconds", "interrupt", "scattered", "diverged", "stuck", "flat", "unseen", "annealed",
 )  # fmt: skip
 #: ``(step, values, objective) -> None``: a user's function, called after each step.
-type Callback = Callable[[int, Mapping[str, np.ndarray], float], Any]
+type Callback = Callable[[int, Arrays, float], Any]
 
 
 @dataclass
@@ -34,13 +34,7 @@ class Trace:
     stride: int = 1
     _waiting: list[float] = field(default_factory=list)
 
-    def add(
-        self,
-        step: int,
-        values: Mapping[str, np.ndarray],
-        gradient: Gradient,
-        monitors: Callable[[], Mapping[str, float]],
-    ) -> None:
+    def add(self, step: int, values: Arrays, gradient: Gradient, monitors: Callable[[], Mapping[str, float]]) -> None:
         """Note a step, and keep it if it is due."""
         self._waiting.append(gradient.objective)
         if step % self.stride:
@@ -98,7 +92,7 @@ class Descent:
     held_out: HeldOut | None = None
     trace: Trace = field(default_factory=Trace)
 
-    def start(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def start(self, values: Arrays) -> dict[str, np.ndarray]:
         """Return the coordinates of some values; refuse values that are not allowed."""
         return {name: self.constraints[name].start(name, value) for name, value in values.items()}
 
@@ -107,26 +101,26 @@ class Descent:
         """The lower and upper bound of each coordinate (P,)."""
         return [self.constraints[name].bounds for name, value in self.first.items() for _ in range(value.size)]
 
-    def values(self, free: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def values(self, free: Arrays) -> dict[str, np.ndarray]:
         """Return the values at some coordinates."""
         return {name: self.constraints[name].value(value) for name, value in free.items()}
 
-    def gradient(self, free: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def gradient(self, free: Arrays, gradient: Arrays) -> dict[str, np.ndarray]:
         """Turn a gradient in the values into one in the coordinates."""
         return {name: self.constraints[name].gradient(value, gradient[name]) for name, value in free.items()}
 
-    def finish(self, state: Any, values: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def finish(self, state: Any, values: Arrays) -> dict[str, Any]:
         """Return the method's numbers about the final values, and those of the held-out rows."""
         found = self.method.finish(state, values, partial(self.gradient, self.start(values)), self.rng)
         if self.held_out is None or "log_z" not in found:
             return found
         return found | self.held_out.tell(values, found["log_z"], found["log_z_se"])
 
-    def tidy(self, free: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def tidy(self, free: Arrays) -> dict[str, np.ndarray]:
         """Move coordinates back into the constraints."""
         return {name: self.constraints[name].tidy(np.asarray(value)) for name, value in free.items()}
 
-    def can_move(self, free: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray]) -> np.ndarray:
+    def can_move(self, free: Arrays, gradient: Arrays) -> np.ndarray:
         """Whether each coordinate (P,) can move against its gradient, without a bound that holds it."""
         return flatten({name: self.constraints[name].can_move(value, gradient[name]) for name, value in free.items()})
 
@@ -136,7 +130,7 @@ class Descent:
         parts = zip(self.first.items(), np.split(flat, ends), strict=True)
         return {name: part.reshape(one.shape) for (name, one), part in parts}
 
-    def note(self, step: int, values: Mapping[str, np.ndarray], gradient: Gradient, state: Any, done: float) -> None:
+    def note(self, step: int, values: Arrays, gradient: Gradient, state: Any, done: float) -> None:
         """Keep a step, tell the user's callbacks, and move the bar."""
 
         def monitors() -> dict[str, float]:
@@ -165,13 +159,7 @@ class Descent:
             batch, order = order[:size], order[size:]
             yield batch
 
-    def batch(
-        self,
-        places: np.ndarray,
-        values: Mapping[str, np.ndarray],
-        step: int,
-        gradient: Mapping[str, np.ndarray] | None = None,
-    ) -> Batch:
+    def batch(self, places: np.ndarray, values: Arrays, step: int, gradient: Arrays | None = None) -> Batch:
         """Return the batch from which a method prepares a step."""
         return Batch(np.ascontiguousarray(self.rows[places]), places, values, step, gradient)
 

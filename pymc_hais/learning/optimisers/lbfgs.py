@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from pymc_hais.learning.optimisers import distance
 from pymc_hais.learning.optimisers.descent import Departure, Descent, Ending, refuse_infinite
-from pymc_hais.learning.program import Gradient, Samples, build_program, cut, flatten, piece_size
+from pymc_hais.learning.program import build_program, cut, flatten, piece_size
 
 #: Iterations by default.
 N_STEPS = 1000
@@ -48,8 +48,7 @@ class _Objective:
         self.program = build_program(descent.method, descent.family, trial, self.pieces.extras[0])
         if not self.program.is_separable:
             raise ValueError(f"{descent.method.name} has no terms of the rows: pass optimizer=pm.adam().")
-        self.at, self.gradient, self.highest = self.first, Gradient(np.nan, {}), 0.0
-        self.samples = Samples(*(np.empty(0),) * 3)
+        self.highest = 0.0
         self.evaluate(self.first)
         refuse_infinite(descent, self.gradient)
 
@@ -58,7 +57,7 @@ class _Objective:
         free = self.descent.unflatten(flat)
         with np.errstate(over="ignore", invalid="ignore"):
             values, pull = self.descent.values(free), partial(self.descent.gradient, free)
-            self.gradient, self.samples = self.pieces.evaluate(self.program, values, pull)
+            self.gradient, self.objectives, self.gradients = self.pieces.evaluate(self.program, values, pull)
         self.at, flat_gradient = np.array(flat), flatten(self.gradient.by_name)
         if not (np.isfinite(self.gradient.objective) and np.isfinite(flat_gradient).all()):
             return self.highest + 1e3 * (1.0 + abs(self.highest)), np.zeros_like(flat)
@@ -74,40 +73,39 @@ class _Objective:
     def excess(self) -> float:
         """How many standard errors are left to the zero of the gradient: root mean square."""
         gradient = flatten(self.gradient.by_name)
-        if not np.isfinite(self.samples.objectives).all():
+        if not np.isfinite(self.objectives).all():
             return np.inf
         free = self.descent.can_move(self.descent.unflatten(self.at), self.gradient.by_name)
-        errors = distance.build_mean_covariance(self.samples.gradients, self.samples.shares, free)
+        errors = distance.build_mean_covariance(self.gradients, self.pieces.shares, free)
         return errors.length(gradient[free])
 
     def is_flat(self) -> bool:
         """Whether the gradient no longer depends on the rows."""
         n = len(self.descent.rows)
-        return n > 1 and distance.is_flat(flatten(self.gradient.by_name), self._variances() * n)
+        return n > 1 and distance.is_flat(flatten(self.gradient.by_name), self._variance(self.gradients) * n)
 
     def unseen(self) -> str:
         """Name a parameter that the method does not see in these rows; "" if there is none."""
         sizes = np.maximum(np.abs(self.at), np.abs(self.first))
-        is_rounding = distance.are_rounding(np.sqrt(self._variances()), sizes, self._spread())
-        bad = self.descent.unflatten(is_rounding | distance.are_told_by_few(self.samples.gradients))
+        is_rounding = distance.are_rounding(np.sqrt(self._variance(self.gradients)), sizes, self._spread())
+        bad = self.descent.unflatten(is_rounding | distance.are_told_by_few(self.gradients))
         return next((name for name, one in bad.items() if one.any()), "")
 
-    def _variances(self) -> np.ndarray:
-        """Return the variances (P,) of the mean gradient."""
-        _, gradients, shares = self.samples
-        return shares @ (gradients - shares @ gradients) ** 2 / max(len(shares) - 1, 1)
+    def _variance(self, samples: np.ndarray) -> Any:
+        """Return the variance of the mean over all rows of objectives (K,) or gradients (K, P) of the pieces."""
+        shares = self.pieces.shares
+        return shares @ (samples - shares @ samples) ** 2 / max(len(shares) - 1, 1)
 
     def _spread(self) -> float:
         """Return the standard error of the objective as a mean over the rows."""
-        objectives, _, shares = self.samples
-        return float(np.sqrt(shares @ (objectives - shares @ objectives) ** 2 / max(len(shares) - 1, 1)))
+        return float(np.sqrt(self._variance(self.objectives)))
 
     def _scale(self) -> np.ndarray:
         """Return changes (P,) of the coordinates that make about the difference of one row from another.
 
         A search in these units is the same whatever the units of the parameters and of the data.
         """
-        deviations, spread = np.sqrt(self._variances()), self._spread()
+        deviations, spread = np.sqrt(self._variance(self.gradients)), self._spread()
         found = np.divide(spread, deviations, out=np.full_like(deviations, np.nan), where=deviations > 0.0)
         known = found[np.isfinite(found) & (found > 0.0)]
         return np.where(np.isfinite(found) & (found > 0.0), found, np.median(known) if known.size else 1.0)

@@ -6,7 +6,7 @@ show whether this mean is a stationary point.
 Averaging: Polyak and Juditsky (1992), "Acceleration of stochastic approximation by averaging".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
+from pymc_hais.learning.family import Arrays
 from pymc_hais.learning.optimisers import distance
 from pymc_hais.learning.optimisers.descent import Descent, Ending, refuse_infinite
 from pymc_hais.learning.optimisers.distance import MOST, N_BLOCKS, REST, SAMPLES, Gradients
@@ -95,7 +96,7 @@ class _Iterates:
         self.program: Program | None = None
         self.step, self.count, self.n_prepared = 0, 0, 0
         self.heights = list[float]()  # objectives of other batches at the first values
-        self.last: Mapping[str, np.ndarray] | None = None
+        self.last: Arrays | None = None
         self.upper = np.array([np.inf if upper is None else upper for _, upper in descent.bounds])
         self.sums, self.n_bounded = np.zeros(n), np.zeros(n)  # of the last coordinates; how often each was at a bound
         self.first_averaged = int(SCHEDULE.averaged * descent.n_steps) + 1
@@ -133,7 +134,7 @@ class _Iterates:
         return "n_steps"
 
     def _evaluate(
-        self, free: Mapping[str, np.ndarray], places: np.ndarray, step: int, weights: np.ndarray | None = None
+        self, free: Arrays, places: np.ndarray, step: int, weights: np.ndarray | None = None
     ) -> tuple[Gradient, Any]:
         """Return the gradient of a batch at some coordinates, in these, and the next state.
 
@@ -280,11 +281,11 @@ class _Iterates:
         return bool(self.seen.objectives and self.heights and np.median(self.seen.objectives) > max(self.heights))
 
 
-def _are_numbers(objective: float, parts: Mapping[str, np.ndarray]) -> bool:
+def _are_numbers(objective: float, parts: Arrays) -> bool:
     return bool(np.isfinite(objective)) and all(np.isfinite(one).all() for one in parts.values())
 
 
-def build_steps(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -> Callable[..., dict[str, np.ndarray]]:
+def build_steps(optimizer: Callable[..., Any], free: Arrays) -> Callable[..., dict[str, np.ndarray]]:
     """Return ``(coordinates, gradients, rate) -> coordinates`` of an optimiser of PyMC, which keeps its own state.
 
     ``rate`` in (0, 1] shortens the step that the optimiser would make.
@@ -294,7 +295,7 @@ def build_steps(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -
     # One vector of all coordinates, for an optimiser to which that is the same: a third of the time.
     is_joint = isinstance(optimizer, partial) and optimizer.func in _ELEMENTWISE and len(free) > 1
 
-    def join(parts: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    def join(parts: Arrays) -> Arrays:
         return {"all": flatten({name: parts[name] for name in free})} if is_joint else parts
 
     shared = [pytensor.shared(np.array(value), name=name, shape=value.shape) for name, value in join(free).items()]
@@ -311,7 +312,7 @@ def build_steps(optimizer: Callable[..., Any], free: Mapping[str, np.ndarray]) -
     function = pytensor.function([*gradients, rate], [], updates=updates, mode="FAST_COMPILE")
     ends = np.cumsum([one.size for one in free.values()])[:-1]
 
-    def step(at: Mapping[str, np.ndarray], of: Mapping[str, np.ndarray], share: float) -> dict[str, np.ndarray]:
+    def step(at: Arrays, of: Arrays, share: float) -> dict[str, np.ndarray]:
         at, of = join(at), join(of)
         for one in shared:
             one.set_value(at[one.name], borrow=False)
