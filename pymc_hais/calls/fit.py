@@ -144,7 +144,10 @@ def fit(
     backend, _ = resolve_backend(backend, None)
     obstacle = _find_obstacle(method, constraints, batch_size)
     _check_optimizer(optimizer, method, batch_size, obstacle)
-    functions = _read_callbacks(callbacks)
+    several = isinstance(callbacks, Iterable) and not callable(callbacks)
+    functions: tuple[Callback, ...] = tuple(callbacks) if several else (callbacks,)
+    if not all(map(callable, functions)):
+        raise ValueError(f"`callbacks` must be functions of (step, values, objective); got {callbacks!r}.")
     clock = start_clock(max_seconds)
 
     family, rows = build_family(model, data, list(constraints), backend)
@@ -195,15 +198,6 @@ def fit(
     tree = to_learning_tree(model, ending.values | numbers, trace.steps, trace.values, trace.monitors, attrs, findings)
     log_findings(findings)
     return tree
-
-
-def _read_callbacks(callbacks: Any) -> tuple[Callback, ...]:
-    """Return the functions in ``callbacks``, which may be one function."""
-    given = callbacks if isinstance(callbacks, Iterable) and not callable(callbacks) else (callbacks,)
-    functions = tuple(given)
-    if not all(map(callable, functions)):
-        raise ValueError(f"`callbacks` must be functions of (step, values, objective); got {callbacks!r}.")
-    return functions
 
 
 def _find_obstacle(method: Method, constraints: Mapping[str, Constraint], batch_size: int | None) -> str:

@@ -123,8 +123,8 @@ class Family:
     @cached_property
     def row_graph(self) -> tuple[Any, dict[str, Any]]:
         """Return the log density of one row, and the symbols of the visible variables in it."""
-        known = {one.name: self.frozen.rvs_to_values.get(self.frozen[one.name]) for one in self.visible}
-        known = {name: self.frozen[name] if value is None else value for name, value in known.items()}
+        variables = {one.name: self.frozen[one.name] for one in self.visible}
+        known = {name: self.frozen.rvs_to_values.get(variable, variable) for name, variable in variables.items()}
         (logp,) = lower_xtensor([self.frozen.logp()])
         shared = {self.frozen[name]: symbol for name, symbol in self.parameters.items()}
         # With the shape of a row, which the type of a container does not tell.

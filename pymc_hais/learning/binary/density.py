@@ -134,12 +134,7 @@ def _read_site(model: pm.Model, layout: Layout, i: int) -> SiteVariable | None:
 
 
 def _differentiate(
-    frozen: pm.Model,
-    layout: Layout,
-    logp: Variable,
-    position: pt.TensorVariable,
-    sites: list[Any],
-    rows: list[Any],
+    frozen: pm.Model, layout: Layout, logp: Variable, position: pt.TensorVariable, sites: list[Any], rows: list[Any]
 ) -> tuple[Any, Any] | None:
     """Return a log density as a smooth function of a flat vector of bits, and its gradient.
 

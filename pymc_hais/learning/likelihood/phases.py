@@ -94,18 +94,17 @@ class Sampled(Method):
         self, family: Family, rows: np.ndarray, rng: np.random.Generator, n_temperatures: int | None = None
     ) -> Phases:
         """Return the first state; ``n_temperatures`` are those along which hidden variables of rows may be annealed."""
-        names = tuple(family.parameters)
-        table = {
-            one.name: rows[:, one.start : one.stop].reshape((len(rows), *one.shape)).astype(one.dtype)
-            for one in family.visible
-        }
-        model = family.model
+        model, names = family.model, tuple(family.parameters)
         hidden, columns = np.empty((len(rows), 0)), np.arange(family.n_dims)
         of_rows: Moves | None = None
         of_model: Moves | None = None
         if blocks := self._find_blocks(family):
             of_rows, of_model = blocks.build_chains(rows)
         elif family.hidden:
+            table = {
+                one.name: rows[:, one.start : one.stop].reshape((len(rows), *one.shape)).astype(one.dtype)
+                for one in family.visible
+            }
             observed = observe_first(model, table) if is_unnormalised(family) else model
             of_rows = build_chains(
                 observed, names, table, rng, family.backend, self.kernel, n_temperatures=n_temperatures

@@ -81,7 +81,8 @@ class MeanCovariance:
         assert self.covariance is not None
         used = self.variances > 0.0
         scale = np.sqrt(self.variances[used])
-        return np.linalg.eigh(self.covariance[np.ix_(used, used)] / np.outer(scale, scale))
+        values, vectors = np.linalg.eigh(self.covariance[np.ix_(used, used)] / np.outer(scale, scale))
+        return values, vectors
 
 
 def build_mean_covariance(samples: np.ndarray, shares: np.ndarray, free: np.ndarray) -> MeanCovariance:
@@ -161,12 +162,7 @@ class Gradients:
     @property
     def mean(self) -> np.ndarray:
         """The mean (P,) over all steps."""
-        return self._first + self._sums.sum(axis=0) / max(self.count, 1.0)
-
-    @property
-    def count(self) -> float:
-        """The number of steps."""
-        return self._counts.sum()
+        return self._first + self._sums.sum(axis=0) / max(len(self.objectives), 1)
 
     @property
     def blocks(self) -> np.ndarray:
@@ -178,26 +174,29 @@ class Gradients:
 
     def covariance(self) -> np.ndarray:
         """Return the covariance (P, P) of single steps, or of many parameters the variances (P,)."""
-        moved = self._sums.sum(axis=0) / self.count
+        n = len(self.objectives)
+        moved = self._sums.sum(axis=0) / n
         square = np.outer(moved, moved) if self._products.ndim == 2 else moved**2
-        return (self._products / self.count - square) * self.count / (self.count - 1.0)
+        return (self._products / n - square) * n / (n - 1.0)
+
+    def variances(self) -> np.ndarray:
+        """Return the variances (P,) of single steps."""
+        covariance = self.covariance()
+        return np.maximum(np.diagonal(covariance) if covariance.ndim == 2 else covariance, 0.0)
 
     def mean_covariance(self, share: float, free: np.ndarray) -> MeanCovariance:
         """Return the covariance, in the free parameters, of a mean over all rows; a step has ``share`` of them."""
-        covariance, n = share * self.covariance(), int(free.sum())
-        if covariance.ndim == 1:
-            return MeanCovariance(np.maximum(covariance[free], 0.0))
-        covariance = covariance[np.ix_(free, free)]
-        variances = np.maximum(np.diagonal(covariance), 0.0)
-        if self.count <= n + 2:
+        variances, covariance = share * self.variances()[free], self.covariance()
+        n, n_free = len(self.objectives), len(variances)
+        if covariance.ndim == 1 or n <= n_free + 2:
             return MeanCovariance(variances)
-        return MeanCovariance(variances, covariance, (self.count - n - 2) / (self.count - 1.0))
+        return MeanCovariance(variances, share * covariance[np.ix_(free, free)], (n - n_free - 2) / (n - 1.0))
 
     def excess(self, share: float, free: np.ndarray) -> float:
         """Return the root mean square of the mean, in units of its standard deviation over samples of all rows."""
-        if self.count < 2:
+        if len(self.objectives) < 2:
             return np.inf
-        return MeanCovariance(self.mean_covariance(share, free).variances).length(self.mean[free])
+        return MeanCovariance(share * self.variances()[free]).length(self.mean[free])
 
     def are_stationary(self, free: Any = slice(None)) -> bool:
         """Whether the mean gradient is no larger than the spread of the blocks; along a trend it keeps one sign.
@@ -213,12 +212,3 @@ class Gradients:
         # The square of Student's t with nine degrees of freedom has the mean 9 / 7 and the standard deviation 2.3.  The
         # mean of p squares may be three times as large, and four standard deviations more.
         return bool(z.size == 0 or np.mean(z**2) <= 4.0 + 9.2 / np.sqrt(z.size))
-
-    def deviations(self) -> np.ndarray:
-        """Return the standard deviations (P,) of single steps."""
-        covariance = self.covariance()
-        return np.sqrt(np.maximum(np.diagonal(covariance) if covariance.ndim == 2 else covariance, 0.0))
-
-    def is_flat(self, size: int) -> bool:
-        """Whether the gradient did not depend on which rows were in a step."""
-        return is_flat(self.mean, size * self.deviations() ** 2)

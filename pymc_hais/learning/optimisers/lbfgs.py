@@ -114,8 +114,7 @@ class _Objective:
         """Run SciPy's L-BFGS-B, which ends by its callback, or where it can go on no more."""
         self.go_to(start)
         scale, height_scale = shorter * self._scale(), self._spread() * np.sqrt(len(self.descent.rows)) or 1.0
-        options: dict[str, float] = {"maxcor": _SEARCH.memory, "ftol": 0.0, "gtol": 0.0}
-        options |= {"maxiter": n_steps, "maxfun": 10 * n_steps + 100}
+        limits = {"maxcor": _SEARCH.memory, "maxiter": n_steps, "maxfun": 10 * n_steps + 100}
 
         def scaled(at: np.ndarray) -> tuple[float, np.ndarray]:
             height, gradient = self.evaluate(at * scale)
@@ -127,7 +126,7 @@ class _Objective:
 
         minimize(
             scaled, start / scale, jac=True, method="L-BFGS-B", bounds=self.descent.bounds, callback=after,
-            options=options,
+            options={**limits, "ftol": 0.0, "gtol": 0.0},
         )  # fmt: skip
 
     def find_lower(self, rest: np.ndarray) -> np.ndarray | None:

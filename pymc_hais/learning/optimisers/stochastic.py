@@ -181,7 +181,7 @@ class _Iterates:
                 return False
             self.state = state
             drawn.add(i / _STAND.n_heights, gradient)
-        return drawn.is_flat(self.size)
+        return distance.is_flat(drawn.mean, self.size * drawn.variances())
 
     def _can_move(self, seen: Gradients) -> np.ndarray:
         """Return which coordinates (P,) no bound holds at the mean of the last steps."""
@@ -246,7 +246,7 @@ class _Iterates:
         """Name a parameter that the method does not see in these rows; "" if there is none."""
         mean = self.result()
         sizes = np.abs(flatten(mean))
-        bad = distance.are_rounding(drawn.deviations(), sizes, float(np.std(drawn.objectives)))
+        bad = distance.are_rounding(np.sqrt(drawn.variances()), sizes, float(np.std(drawn.objectives)))
         assert self.program
         if self.program.is_separable:  # else a batch is no mean of pieces
             order, n_pieces = self.descent.rng.permutation(len(self.descent.rows)), distance.count_pieces(len(sizes))
