@@ -22,7 +22,7 @@ from pymc_hais.learning.family import Family, build_family, with_own
 from pymc_hais.learning.held_out import build_held_out
 from pymc_hais.learning.optimisers import closed, lbfgs, stochastic
 from pymc_hais.learning.optimisers.constraints import Constraint, read_constraints
-from pymc_hais.learning.optimisers.descent import Callback, Descent
+from pymc_hais.learning.optimisers.descent import Descent
 from pymc_hais.learning.protocol import Method
 from pymc_hais.results.findings.fit import check_convergence
 from pymc_hais.results.learning import to_learning_tree
@@ -144,8 +144,8 @@ def fit(
     backend, _ = resolve_backend(backend, None)
     obstacle = _find_obstacle(method, constraints, batch_size)
     _check_optimizer(optimizer, method, batch_size, obstacle)
-    several = isinstance(callbacks, Iterable) and not callable(callbacks)
-    functions: tuple[Callback, ...] = tuple(callbacks) if several else (callbacks,)
+    is_one = callable(callbacks) or not isinstance(callbacks, Iterable)
+    functions: tuple[Any, ...] = (callbacks,) if is_one else tuple(callbacks)
     if not all(map(callable, functions)):
         raise ValueError(f"`callbacks` must be functions of (step, values, objective); got {callbacks!r}.")
     clock = start_clock(max_seconds)

@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 from pymc_hais.core.messages import quoted
 from pymc_hais.learning.family import Arrays, Family, build_family
 from pymc_hais.learning.program import Pieces, compile_first, cut, piece_size
-from pymc_hais.learning.protocol import Method, known_methods
+from pymc_hais.learning.protocol import Method, name_methods
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +46,9 @@ def build_held_out(model: pm.Model, given: Any, family: Family, method: Method) 
         what = quoted(given) if isinstance(given, Mapping) else f"a {type(given).__name__}"
         raise ValueError(f"`held_out` must have rows of the variables that `data` has, {quoted(names)}; got {what}.")
     if not method.knows_log_z:
-        others = ", ".join(one.__name__ for one in known_methods() if one.knows_log_z)
         raise ValueError(
             f"{method.name} knows no log Z on its way, which `held_out` needs: leave it out, and pass the rows to "
-            f"pymc_hais.log_likelihood afterwards. Methods that know it: {others}."
+            f"pymc_hais.log_likelihood afterwards. Methods that know it: {name_methods(lambda one: one.knows_log_z)}."
         )
     if family.hidden:
         raise ValueError(

@@ -81,10 +81,6 @@ class Energies:
         for kept, energy in self._last:
             if all(one is other for one, other in zip(given, kept, strict=True)):
                 return energy
-        self._last = [(given, self._evaluate(given)), *self._last[:1]]
-        return self._last[0][1]
-
-    def _evaluate(self, given: list[np.ndarray]) -> Energy:
         n = self.layout.n_dims
         constant, gradients = self.program(self._states, *given)
         moved = gradients[:-1] - gradients[-1]
@@ -102,7 +98,9 @@ class Energies:
         for block, others in zip(self.blocks, self._others, strict=True):
             slopes = couplings[np.ix_(others, block)].astype(np.float32)
             parts.append(Part(_cut(block), _cut(others), slopes, gradients[-1, block].astype(np.float32)))
-        return Energy(float(constant), gradients[-1], couplings, parts)
+        energy = Energy(float(constant), gradients[-1], couplings, parts)
+        self._last = [(given, energy), *self._last[:1]]
+        return energy
 
 
 @dataclass(frozen=True, eq=False)
