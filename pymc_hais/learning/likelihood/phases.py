@@ -69,9 +69,8 @@ class Sampled(Method):
     supports: ClassVar[frozenset[str]] = frozenset({"real", "binary", "categorical", "count"})
     takes_hidden: ClassVar[bool] = True
     follows_parameters: ClassVar[bool] = True
-    #: Whether points of the model come from its reference, and whether there must be some.
-    anneals: ClassVar[bool] = True
-    needs_points: ClassVar[bool] = False
+    anneals: ClassVar[bool] = True  # whether points of the model come from its reference
+    needs_points: ClassVar[bool] = False  # whether there must be points of the model
 
     def __post_init__(self) -> None:
         check_integer("n_moves", self.n_moves, 1)

@@ -148,7 +148,7 @@ class _Iterates:
         if self.program is None:
             self.program = build_program(descent.method, descent.family, batch, extras)
             refuse_infinite(descent, self.program(values, batch.rows, self.weights, extras))
-            for _ in range(0 if descent.method.follows_parameters else _STAND.n_heights):
+            while not descent.method.follows_parameters and len(self.heights) < _STAND.n_heights:
                 other = descent.batch(self._draw(), values, 0)
                 drawn, _ = descent.method.prepare(self.state, other, descent.rng)
                 self.heights.append(self.program(values, other.rows, self.weights, drawn).objective)
