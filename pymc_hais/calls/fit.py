@@ -155,7 +155,7 @@ def fit(
     if batch_size is not None and batch_size > len(rows):
         raise ValueError(f"`batch_size` is {batch_size}, and there are {len(rows)} rows: pass at most so many.")
     optimizer = _choose_optimizer(optimizer, method, family, obstacle)
-    held_out_rows = build_held_out(model, held_out, family, method)
+    held_out_rows = build_held_out(held_out, family, method)
     own = {name: np.asarray(value, dtype=np.float64) for name, value in method.own(family, rows).items()}
     default_steps = {LBFGS: lbfgs.N_STEPS, "m_step": closed.N_STEPS}.get(optimizer, stochastic.SCHEDULE.n_steps)
     bar = CallProgress(progressbar, default_theme, "Held out" if held_out_rows else LOG_Z)

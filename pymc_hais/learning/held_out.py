@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_hais.core.messages import quoted
@@ -34,7 +33,7 @@ class HeldOut:
         return {"held_out": float(log_p.mean()), "held_out_mcse": log_z_se, "held_out_sem": sem}
 
 
-def build_held_out(model: pm.Model, given: Any, family: Family, method: Method) -> HeldOut | None:
+def build_held_out(given: Any, family: Family, method: Method) -> HeldOut | None:
     """Check held-out rows, if any are given, and compile their density.
 
     Raises ValueError for rows that are none of the family, a method that knows no log Z, or hidden variables.
@@ -55,7 +54,8 @@ def build_held_out(model: pm.Model, given: Any, family: Family, method: Method) 
             f"`held_out` needs the density of the visible variables, and {quoted(family.hidden)} would have to be "
             "integrated out for each row: sum them out in the model, or pass the rows to pymc_hais.log_likelihood."
         )
-    _, rows = build_family(model, {name: given[name] for name in names}, list(family.parameters), family.backend)
+    table = {name: given[name] for name in names}
+    _, rows = build_family(family.model, table, list(family.parameters), family.backend)
     pieces = cut(rows, [], piece_size(len(rows), method.width(family)))
     symbol = pt.tensor("rows", dtype="float64", shape=pieces.rows[0].shape)
     trial = [*family.first_values().values(), pieces.rows[0]]
