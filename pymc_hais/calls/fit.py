@@ -1,21 +1,42 @@
-"""fit: learn the parameters of a density that may be unnormalised."""
+"""fit: learn the parameters of a density that may be unnormalised.
+
+One call passes through these files of ``learning``: ``protocol`` and ``optimisers/constraints`` (what the user asks
+for), ``family`` (the density of many rows), a file of ``methods`` or ``likelihood`` (the objective), ``program`` (the
+compiled objective), and an optimiser: ``lbfgs``, ``stochastic`` or ``closed``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pymc_hais.learning.fitting import learn, read_request
+import numpy as np
+import pymc as pm
+
+from pymc_hais.density import find_model
+from pymc_hais.density.compat import default_theme, seeds_per_chain
+from pymc_hais.engines import keep_threads, resolve_backend
+from pymc_hais.inputs.arguments import check_integer, check_positive, check_seed
+from pymc_hais.learning.family import Family, build_family, with_own
+from pymc_hais.learning.held_out import build_held_out
+from pymc_hais.learning.optimisers import closed, lbfgs, stochastic
+from pymc_hais.learning.optimisers.constraints import Constraint, read_constraints
+from pymc_hais.learning.optimisers.descent import Descent
 from pymc_hais.learning.protocol import Method
 from pymc_hais.results.findings.fit import check_convergence
 from pymc_hais.results.learning import to_learning_tree
 from pymc_hais.results.report import log_findings
+from pymc_hais.runner.progress import LOG_Z, CallProgress
+from pymc_hais.runner.timing import start_clock
 
 if TYPE_CHECKING:
-    import pymc as pm
     from xarray import DataTree
 
     from pymc_hais.density.compat import RandomState
+
+#: The name of SciPy's L-BFGS-B as ``optimizer``.
+LBFGS = "lbfgs"
 
 
 def fit(
@@ -109,17 +130,113 @@ def fit(
     The model holds the fitted values in the end, so that ``log_likelihood(model, test)`` may follow, and a second call
     of ``fit`` continues from there.  Ctrl-C ends a fit early: the model then holds the values reached so far.
     """
-    request = read_request(
-        model, data, parameters, method,
-        optimizer=optimizer, n_steps=n_steps, batch_size=batch_size, random_seed=random_seed, callbacks=callbacks,
-        progressbar=progressbar, backend=backend, tolerance=tolerance, max_seconds=max_seconds,
-        held_out=held_out,
-    )  # fmt: skip
-    fitted = learn(request)
-    ending, trace = fitted.ending, fitted.trace
-    findings = tuple(check_convergence(ending.reason, ending.where, ending.excess, request.tolerance, ending.n_steps))
-    tree = to_learning_tree(
-        request.model, fitted.values, trace.steps, trace.values, trace.monitors, fitted.attrs, findings
-    )
+    model = find_model(model)
+    constraints = read_constraints(parameters)
+    if not isinstance(method, Method):
+        hint = f" Pass {method.__name__}()." if isinstance(method, type) and issubclass(method, Method) else ""
+        raise ValueError(f"`method` must be one of pymc_hais.learning, such as ScoreMatching(); got {method!r}.{hint}")
+    for name, value in (("n_steps", n_steps), ("batch_size", batch_size)):
+        if value is not None:
+            check_integer(name, value, 1)
+    check_positive("tolerance", tolerance, "standard errors", None)
+    check_positive("max_seconds", max_seconds, "seconds", "no limit")
+    check_seed(random_seed)
+    backend, _ = resolve_backend(backend, None)
+    obstacle = _find_obstacle(method, constraints, batch_size)
+    _check_optimizer(optimizer, method, batch_size, obstacle)
+    is_one = callable(callbacks) or not isinstance(callbacks, Iterable)
+    functions: tuple[Any, ...] = (callbacks,) if is_one else tuple(callbacks)
+    if not all(map(callable, functions)):
+        raise ValueError(f"`callbacks` must be functions of (step, values, objective); got {callbacks!r}.")
+    clock = start_clock(max_seconds)
+
+    family, rows = build_family(model, data, list(constraints), backend)
+    method.check(family)
+    if batch_size is not None and batch_size > len(rows):
+        raise ValueError(f"`batch_size` is {batch_size}, and there are {len(rows)} rows: pass at most so many.")
+    optimizer = _choose_optimizer(optimizer, method, family, obstacle)
+    held_out_rows = build_held_out(held_out, family, method)
+    own = {name: np.asarray(value, dtype=np.float64) for name, value in method.own(family, rows).items()}
+    default_steps = {LBFGS: lbfgs.N_STEPS, "m_step": closed.N_STEPS}.get(optimizer, stochastic.SCHEDULE.n_steps)
+    bar = CallProgress(progressbar, default_theme, "Held out" if held_out_rows else LOG_Z)
+    with keep_threads(), bar as progress:
+        descent = Descent(
+            method=method,
+            family=with_own(family, own),
+            rows=rows,
+            first=family.first_values() | own,
+            constraints=constraints | {name: Constraint() for name in own},
+            rng=np.random.default_rng(seeds_per_chain(random_state=random_seed, chains=1)[0]),
+            n_steps=n_steps or default_steps,
+            tolerance=float(tolerance),
+            clock=clock,
+            report=progress.phase("Learning", seconds=1.0),  # of unknown length
+            callbacks=functions,
+            held_out=held_out_rows,
+        )
+        if optimizer == LBFGS:
+            ending = lbfgs.minimise(descent)
+        elif optimizer == "m_step":
+            ending = closed.minimise(descent)
+        else:
+            size = batch_size or min(stochastic.SCHEDULE.batch_size, len(rows))
+            ending = stochastic.minimise(descent, optimizer, size)
+    for name in family.parameters:
+        model.set_data(name, ending.values[name].astype(model[name].dtype))
+
+    numbers = {} if ending.reason == "diverged" else descent.finish(ending.state, ending.values)
+    attrs = {
+        "n_rows": len(rows),
+        "method": repr(method),
+        "optimizer": _describe(optimizer),
+        "converged": int(ending.reason == "tolerance"),
+        **{name: getattr(ending, name) for name in ("reason", "excess", "objective", "n_steps", "backend")},
+        "seconds": clock.elapsed,
+    }
+    findings = tuple(check_convergence(ending.reason, ending.where, ending.excess, descent.tolerance, ending.n_steps))
+    trace = descent.trace
+    tree = to_learning_tree(model, ending.values | numbers, trace.steps, trace.values, trace.monitors, attrs, findings)
     log_findings(findings)
     return tree
+
+
+def _find_obstacle(method: Method, constraints: Mapping[str, Constraint], batch_size: int | None) -> str:
+    """Return why L-BFGS cannot make this fit; "" if it can, unless there are hidden variables."""
+    if method.follows_parameters:
+        return f"{method.name} draws new numbers at each step, which follow the parameters"
+    if projected := [name for name, one in constraints.items() if not one.is_smooth]:
+        return f"the projection of `{projected[0]}` would break its line searches"
+    return "" if batch_size is None else "it takes all rows in each step, and `batch_size` was given"
+
+
+def _check_optimizer(optimizer: Any, method: Method, batch_size: int | None, obstacle: str) -> None:
+    """Refuse an optimiser that the method, its constraints or the batches do not allow."""
+    if method.is_closed and (optimizer is not None or batch_size is not None):
+        raise ValueError(
+            f"{method.name} with `m_step` takes all rows in each step, and no gradient: leave out `optimizer` and "
+            "`batch_size`."
+        )
+    if optimizer is not None and optimizer != LBFGS and not callable(optimizer):
+        raise ValueError(f'`optimizer` must be "lbfgs", or one such as pm.adam(learning_rate=0.01); got {optimizer!r}.')
+    if optimizer == LBFGS and obstacle:
+        raise ValueError(
+            f'optimizer="lbfgs" is not for this fit: {obstacle}. Pass optimizer=pm.adam(), or leave it out.'
+        )
+
+
+def _choose_optimizer(optimizer: Any, method: Method, family: Family, obstacle: str) -> Any:
+    """Return LBFGS, one of PyMC's optimisers, or "m_step" for a method with a closed M-step."""
+    if method.is_closed:
+        return "m_step"
+    if optimizer == LBFGS and family.hidden:
+        raise ValueError('optimizer="lbfgs" is not for models with hidden variables: pass optimizer=pm.adam().')
+    if optimizer:
+        return optimizer
+    return pm.adam(learning_rate=stochastic.SCHEDULE.rate) if obstacle or family.hidden else LBFGS
+
+
+def _describe(optimizer: Callable[..., Any] | str) -> str:
+    if isinstance(optimizer, partial):
+        settings = ", ".join(f"{name}={value}" for name, value in optimizer.keywords.items())
+        return f"{optimizer.func.__name__}({settings})"
+    return optimizer if isinstance(optimizer, str) else getattr(optimizer, "__name__", repr(optimizer))

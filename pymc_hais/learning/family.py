@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace, graph_replace, vectorize_graph
 from pytensor.graph.rewriting.utils import rewrite_graph
@@ -16,14 +15,29 @@ from pytensor.graph.traversal import ancestors
 from pymc_hais.core.messages import quoted
 from pymc_hais.density import Layout, build_layout, observe_first
 from pymc_hais.density.compat import default_transform, rewrite_for_gradients
-from pymc_hais.density.compiling import lower_xtensor, untraced
+from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, untraced
 from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.density.rows import as_rows, check_known, check_rows, declared_value
 from pymc_hais.density.sites.variables import find_values, is_discrete
-from pymc_hais.learning.rows import Visible, check_values, observed_from, refuse_masked
 
 #: Kinds of visible variables: real numbers without or with limits; 0 and 1; finitely or infinitely many whole numbers.
 KINDS = ("real", "restricted", "binary", "categorical", "count")
+#: Arrays by name of the parameter.
+type Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Visible:
+    """A variable that the data name, and where its elements are in a row (D,)."""
+
+    name: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str  # of KINDS
+    low: int = 0  # the least value of a discrete one
+    n_values: int = 0  # of a discrete one; 0 for no end of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +84,10 @@ class Family:
         """D, the number of elements of a row."""
         return self.visible[-1].stop
 
+    def first_values(self) -> dict[str, np.ndarray]:
+        """Return the present values of the parameters in the model."""
+        return {name: np.array(self.model[name].get_value(), dtype=np.float64) for name in self.parameters}
+
     @untraced
     def log_density(self, rows: pt.TensorVariable, hidden: pt.TensorVariable | None = None) -> Any:
         """Return the graph of the log densities (m,) of rows (m, D), with hidden variables at (m, H) if there are any.
@@ -97,16 +115,6 @@ class Family:
         of_hidden = [np.empty(0, dtype=int), *(places[name] for name in hidden)]
         return np.concatenate([places[one.name] for one in self.visible]), np.concatenate(of_hidden)
 
-    @untraced
-    def slopes(self, rows: pt.TensorVariable) -> list[Any]:
-        """Return the graphs of the log densities (m,) of rows (m, D), and of the gradient of each in the parameters.
-
-        Gradients that do not vary with the row have no axis of rows.  For densities without hidden variables.
-        """
-        logp, _ = self.row_graph
-        gradients: Any = pytensor.grad(logp, list(self.parameters.values()))
-        return vectorize_graph([logp, *gradients], self.batched(rows))
-
     def batched(self, rows: pt.TensorVariable) -> dict[Any, Any]:
         """Return the parts of rows (m, D) that replace the symbols of one row."""
         _, known = self.row_graph
@@ -115,8 +123,8 @@ class Family:
     @cached_property
     def row_graph(self) -> tuple[Any, dict[str, Any]]:
         """Return the log density of one row, and the symbols of the visible variables in it."""
-        known = {one.name: self.frozen.rvs_to_values.get(self.frozen[one.name]) for one in self.visible}
-        known = {name: self.frozen[name] if value is None else value for name, value in known.items()}
+        variables = {one.name: self.frozen[one.name] for one in self.visible}
+        known = {name: self.frozen.rvs_to_values.get(variable, variable) for name, variable in variables.items()}
         (logp,) = lower_xtensor([self.frozen.logp()])
         shared = {self.frozen[name]: symbol for name, symbol in self.parameters.items()}
         # With the shape of a row, which the type of a container does not tell.
@@ -151,8 +159,13 @@ def build_family(
     real numbers, or that the density does not depend on.
     """
     names = check_known(model, data)
-    refuse_masked(data)
-    values = _check_parameters(model, parameters, names)
+    for name, given in data.items():
+        if np.ma.is_masked(given):  # an array made of it holds what is stored under the mask
+            raise ValueError(
+                f"`{name}` is a masked array with {np.ma.count_masked(given):,} masked values: leave their rows out, "
+                "or write a model of the values that are there."
+            )
+    symbols = _read_parameters(model, parameters, names)
     table = {name: as_rows(model, name, data[name], declared_value(model, name)) for name in names}
     is_free = any(model[name] in model.free_RVs for name in names)
     observed = observe_first(model, table) if is_free else model
@@ -166,7 +179,6 @@ def build_family(
         start = stop
     hidden = tuple(rv.name for rv in observed.free_RVs)
     layout = build_layout(observed) if hidden else None
-    symbols = {name: pt.tensor(name, dtype="float64", shape=value.shape) for name, value in values.items()}
     rows = np.hstack([value.reshape(len(value), -1).astype(np.float64) for value in table.values()])
     rows = np.ascontiguousarray(rows)
     deviations = rows.std(axis=0)
@@ -175,11 +187,12 @@ def build_family(
     used = set(ancestors([family.row_graph[0]]))
     if unused := [name for name, symbol in symbols.items() if symbol not in used]:
         raise ValueError(f"The density does not depend on the parameter `{unused[0]}`: leave it out of `parameters`.")
-    check_values(model, family.visible, rows)
+    for one in visible:
+        _check_values(model, one, rows[:, one.start : one.stop])
     return family, rows
 
 
-def with_own(family: Family, own: Mapping[str, np.ndarray]) -> Family:
+def with_own(family: Family, own: Arrays) -> Family:
     """Add symbols of a method's own parameters, which get the shapes of their first values."""
     if taken := set(own) & set(family.parameters):
         raise ValueError(f"The method learns {sorted(taken)} itself: give the model's parameters other names.")
@@ -187,16 +200,20 @@ def with_own(family: Family, own: Mapping[str, np.ndarray]) -> Family:
     return replace(family, own=symbols)
 
 
-def first_values(model: pm.Model, family: Family) -> dict[str, np.ndarray]:
-    """Return the present values of the parameters."""
-    return {name: np.array(model[name].get_value(), dtype=np.float64) for name in family.parameters}
+def factor_covariance(rows: np.ndarray) -> np.ndarray:
+    """Return the Cholesky factor (D, D) of the covariance of rows, or of their variances where there are few."""
+    n, n_dims = rows.shape
+    deviations = np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
+    if n <= 2 * n_dims:
+        return np.diag(deviations)
+    return np.linalg.cholesky(np.atleast_2d(np.cov(rows.T)) + 1e-9 * np.diag(deviations**2))
 
 
-def _check_parameters(model: pm.Model, parameters: Sequence[str], visible: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the present values of the parameters; refuse anything but ``pm.Data`` of real numbers."""
+def _read_parameters(model: pm.Model, parameters: Sequence[str], visible: Sequence[str]) -> dict[str, Any]:
+    """Return symbols of the parameters; refuse anything but ``pm.Data`` of real numbers."""
     containers = {variable.name: variable for variable in model.data_vars}
     known = quoted(containers) or "none"
-    values = {}
+    symbols = {}
     for name in parameters:
         if name not in containers:
             kind = "a variable of the model, but no pm.Data" if name in model.named_vars else "not in the model"
@@ -211,17 +228,78 @@ def _check_parameters(model: pm.Model, parameters: Sequence[str], visible: Seque
             raise ValueError(f"The parameter `{name}` holds {value.dtype}: write pm.Data({name!r}, real numbers).")
         if not value.size or not np.isfinite(value).all():
             raise ValueError(f"The first value of the parameter `{name}` is empty, missing or infinite.")
-        values[name] = value.astype(np.float64)
-    return values
+        symbols[name] = pt.tensor(name, dtype="float64", shape=value.shape)
+    return symbols
 
 
 def _kind(model: pm.Model, name: str) -> tuple[str, int, int]:
     """Return the kind of a visible variable, the least value of a discrete one, and how many it has."""
     # A container is of the kind of the variables that are observed from it, or depend on it.
-    variables = observed_from(model, name) or [rv for rv in model.observed_RVs if model[name] in ancestors([rv])]
+    variables = _observed_from(model, name) or [rv for rv in model.observed_RVs if model[name] in ancestors([rv])]
     if not is_discrete(model[name]):
         limited = [rv for rv in variables if not is_discrete(rv) and default_transform(rv.owner.op, rv) is not None]
         return "restricted" if limited else "real", 0, 0
     low, n_values = find_values(model, variables[0].name)
     kind = "binary" if (low, n_values) == (0, 2) else "categorical" if n_values else "count"
     return kind, low, n_values
+
+
+def _observed_from(model: pm.Model, name: str) -> list[Any]:
+    """Return the random variables that are observed from a variable or container; none for a predictor."""
+    if model[name] in model.basic_RVs:
+        return [model[name]]
+    return [rv for rv in model.observed_RVs if model[name] in ancestors([model.rvs_to_values[rv]])]
+
+
+def _check_values(model: pm.Model, one: Visible, part: np.ndarray) -> None:
+    """Refuse columns (n, d) without spread, and values that a variable cannot take.
+
+    A predictor may be an intercept, and have any values.
+    """
+    variables = _observed_from(model, one.name)
+    if not variables:
+        return
+    if one.n_values or one.kind == "count":
+        top = one.low + one.n_values - 1 if one.n_values else np.inf
+        limits = f"whole numbers from {one.low}" + (f" to {top}" if one.n_values else "")
+        _refuse_outside(one.name, part, (part < one.low) | (part > top), limits)
+        return
+    same = np.flatnonzero(np.ptp(part, axis=0) == 0.0)
+    if same.size and len(part) > 1:
+        where = f"Column {same[0]} of `{one.name}`" if one.shape else f"`{one.name}`"
+        raise ValueError(
+            f"{where} is {part[0, same[0]]:g} in all {len(part):,} rows: a density has no finite fit to values "
+            "without spread. Leave it out of the model and of `data`."
+        )
+    for rv in variables if one.kind == "restricted" else ():
+        if model.rvs_to_values[rv] is model[one.name] or rv is model[one.name]:
+            support = f"the support of {getattr(rv.owner.op, '_print_name', ['its distribution'])[0]}"
+            _refuse_outside(one.name, part, _are_outside(model, rv, one, part), support)
+
+
+def _refuse_outside(name: str, rows: np.ndarray, outside: np.ndarray, limits: str) -> None:
+    bad = np.flatnonzero(outside.any(axis=1))
+    if bad.size:
+        value = rows[bad[0]][outside[bad[0]]][0]
+        raise ValueError(
+            f"{bad.size:,} rows of `{name}` have values that it cannot take: row {bad[0]} has {value:g}, and the model "
+            f"allows {limits}. Leave these rows out, or change the distribution."
+        )
+
+
+def _are_outside(model: pm.Model, rv: pt.TensorVariable, one: Visible, rows: np.ndarray) -> np.ndarray:
+    """Return which elements of rows (n, D) PyMC's transform of a variable takes to no number.
+
+    None where its limits depend on other variables.
+    """
+    transform = default_transform(rv.owner.op, rv)
+    if transform is None or set(ancestors(rv.owner.inputs)) & set(model.basic_RVs):
+        return np.zeros(rows.shape, dtype=bool)
+    value = pt.tensor("value", dtype=rv.dtype, shape=one.shape)
+    values = pt.tensor("values", dtype=rv.dtype, shape=(None, *one.shape))
+    free = vectorize_graph(transform.forward(value, *rv.owner.inputs), {value: values})
+    given = rows.reshape((len(rows), *one.shape)).astype(rv.dtype)
+    with np.errstate(all="ignore"):
+        (found,) = compile_interpreted([values], [free])(given)
+    bad = np.isnan(np.asarray(found).reshape(len(rows), -1))
+    return bad if bad.shape == rows.shape else np.broadcast_to(bad.any(axis=1, keepdims=True), rows.shape)

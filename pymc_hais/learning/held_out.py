@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.learning.family import Family, build_family, first_values
+from pymc_hais.learning.family import Arrays, Family, build_family
 from pymc_hais.learning.program import Pieces, compile_first, cut, piece_size
-from pymc_hais.learning.protocol import Method, known_methods
+from pymc_hais.learning.protocol import Method, name_methods
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +21,7 @@ class HeldOut:
     function: Callable[..., list[Any]]
     names: tuple[str, ...]
 
-    def tell(self, values: Mapping[str, np.ndarray], log_z: float, log_z_se: float) -> dict[str, float]:
+    def tell(self, values: Arrays, log_z: float, log_z_se: float) -> dict[str, float]:
         """Return the mean over rows, its Monte Carlo error and its spread over other rows of the same kind."""
         known = [values[name] for name in self.names]
         each = [
@@ -34,7 +33,7 @@ class HeldOut:
         return {"held_out": float(log_p.mean()), "held_out_mcse": log_z_se, "held_out_sem": sem}
 
 
-def build_held_out(model: pm.Model, given: Any, family: Family, method: Method) -> HeldOut | None:
+def build_held_out(given: Any, family: Family, method: Method) -> HeldOut | None:
     """Check held-out rows, if any are given, and compile their density.
 
     Raises ValueError for rows that are none of the family, a method that knows no log Z, or hidden variables.
@@ -46,20 +45,20 @@ def build_held_out(model: pm.Model, given: Any, family: Family, method: Method) 
         what = quoted(given) if isinstance(given, Mapping) else f"a {type(given).__name__}"
         raise ValueError(f"`held_out` must have rows of the variables that `data` has, {quoted(names)}; got {what}.")
     if not method.knows_log_z:
-        others = ", ".join(one.__name__ for one in known_methods() if one.knows_log_z)
         raise ValueError(
             f"{method.name} knows no log Z on its way, which `held_out` needs: leave it out, and pass the rows to "
-            f"pymc_hais.log_likelihood afterwards. Methods that know it: {others}."
+            f"pymc_hais.log_likelihood afterwards. Methods that know it: {name_methods(lambda one: one.knows_log_z)}."
         )
     if family.hidden:
         raise ValueError(
             f"`held_out` needs the density of the visible variables, and {quoted(family.hidden)} would have to be "
             "integrated out for each row: sum them out in the model, or pass the rows to pymc_hais.log_likelihood."
         )
-    _, rows = build_family(model, {name: given[name] for name in names}, list(family.parameters), family.backend)
+    table = {name: given[name] for name in names}
+    _, rows = build_family(family.model, table, list(family.parameters), family.backend)
     pieces = cut(rows, [], piece_size(len(rows), method.width(family)))
     symbol = pt.tensor("rows", dtype="float64", shape=pieces.rows[0].shape)
-    trial = [*first_values(model, family).values(), pieces.rows[0]]
+    trial = [*family.first_values().values(), pieces.rows[0]]
     inputs = [*family.parameters.values(), symbol]
     function, _ = compile_first(inputs, [family.log_density(symbol)], trial, family.backend)
     return HeldOut(pieces, function, tuple(family.parameters))

@@ -13,27 +13,17 @@ def one_changed(family: Family, rows: pt.TensorVariable) -> Any:
 
     Of binary rows these are the D states with one bit flipped.
     """
-    places, moves, low, counts = changes(family)
-    n_moves = len(places)
-    at = np.zeros((n_moves, family.n_dims))
-    at[np.arange(n_moves), places] = 1.0
-    turned = (rows[:, places] - low + moves) % counts + low  # (m, K)
-    change = turned - rows[:, places]
-    return rows[:, None, :] + change[:, :, None] * pt.constant(at)
-
-
-def changes(family: Family) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each change its element, its shift, and the element's least value and number of values: (K,) each."""
-    parts = [
-        (np.repeat(np.arange(one.start, one.stop), one.n_values - 1), one) for one in family.visible if one.n_values
+    moves = [
+        (place, move, one.low, one.n_values)
+        for one in family.visible
+        for place in range(one.start, one.stop)
+        for move in range(1, one.n_values)
     ]
-    places = np.concatenate([place for place, _ in parts])
-    moves = np.concatenate([np.tile(np.arange(1.0, one.n_values), one.stop - one.start) for _, one in parts])
-    low, counts = (
-        np.concatenate([np.full(len(place), float(getattr(one, name))) for place, one in parts])
-        for name in ("low", "n_values")
-    )
-    return places, moves, low, counts
+    places, shifts, low, counts = np.array(moves, dtype=np.float64).T
+    at = np.eye(family.n_dims)[places.astype(int)]
+    here = rows[:, places.astype(int)]
+    turned = (here - low + shifts) % counts + low  # (m, K)
+    return rows[:, None, :] + (turned - here)[:, :, None] * pt.constant(at)
 
 
 def log_odds(family: Family, rows: pt.TensorVariable, there: pt.TensorVariable) -> Any:

@@ -1,7 +1,7 @@
 """An objective and its gradient as one compiled program, and its evaluation for all rows."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import pytensor.tensor as pt
 from pymc_hais.density.compat import unsupported_op
 from pymc_hais.density.compiling import quiet_compilation, untraced
 from pymc_hais.engines import available_backends
-from pymc_hais.learning.family import Family
+from pymc_hais.learning.family import Arrays, Family
 from pymc_hais.learning.protocol import Batch, Method
 
 _log = logging.getLogger("pymc.hais")
@@ -33,15 +33,7 @@ class Gradient(NamedTuple):
     by_name: dict[str, np.ndarray]  # its gradient in each parameter
 
 
-class Samples(NamedTuple):
-    """Objectives (K,) and gradients (K, P) of K pieces of the rows, and their shares (K,) in all rows."""
-
-    objectives: np.ndarray
-    gradients: np.ndarray
-    shares: np.ndarray
-
-
-def flatten(parts: Mapping[str, np.ndarray]) -> np.ndarray:
+def flatten(parts: Arrays) -> np.ndarray:
     """Return all elements as one vector (P,)."""
     return np.concatenate([np.ravel(one) for one in parts.values()])
 
@@ -55,9 +47,7 @@ class Program:
     backend: str
     is_separable: bool  # whether the objective is a mean over rows
 
-    def __call__(
-        self, values: Mapping[str, np.ndarray], rows: np.ndarray, weights: np.ndarray, extras: Sequence[np.ndarray]
-    ) -> Gradient:
+    def __call__(self, values: Arrays, rows: np.ndarray, weights: np.ndarray, extras: Sequence[np.ndarray]) -> Gradient:
         """Evaluate one batch; the weights of a mean sum to one."""
         results = self.function(*(values[name] for name in self.names), rows, weights, *extras)
         objective, *gradients = (np.asarray(one, dtype=np.float64) for one in results)
@@ -119,21 +109,18 @@ class Pieces:
     shares: np.ndarray  # of each piece in the data
 
     def evaluate(
-        self, program: Program, values: Mapping[str, np.ndarray], pull: Callable[[Mapping[str, np.ndarray]], Any]
-    ) -> tuple[Gradient, Samples]:
-        """Return the mean over all rows, and the samples it is a mean of.
+        self, program: Program, values: Arrays, pull: Callable[[Arrays], Any]
+    ) -> tuple[Gradient, np.ndarray, np.ndarray]:
+        """Return the mean over all rows, and the objectives (K,) and gradients (K, P) of the pieces.
 
         ``pull`` turns a gradient in the values into one in the coordinates.
         """
         each = [program(values, *piece) for piece in zip(self.rows, self.weights, self.extras, strict=True)]
-        pulled = [pull(one.by_name) for one in each]
+        objectives, pulled = np.array([one.objective for one in each]), [pull(one.by_name) for one in each]
         mean = {
             name: np.tensordot(self.shares, np.stack([one[name] for one in pulled]), axes=1) for name in program.names
         }
-        samples = Samples(
-            np.array([one.objective for one in each]), np.stack([flatten(one) for one in pulled]), self.shares
-        )
-        return Gradient(float(self.shares @ samples.objectives), mean), samples
+        return Gradient(float(self.shares @ objectives), mean), objectives, np.stack([flatten(one) for one in pulled])
 
 
 def cut(rows: np.ndarray, extras: Sequence[np.ndarray], size: int) -> Pieces:

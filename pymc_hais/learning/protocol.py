@@ -87,21 +87,18 @@ class Method:
         ValueError
             Naming the method, the variable, and the methods that take it.
         """
-        for variable in family.visible:
-            if variable.kind not in self.supports:
-                others = [one.__name__ for one in known_methods() if variable.kind in one.supports]
-                is_restricted = variable.kind == "restricted"
-                why = " (its distribution does not reach over all real numbers)" if is_restricted else ""
-                raise ValueError(
-                    f"{self.name} learns from {' or '.join(sorted(self.supports))} variables, and `{variable.name}` is "
-                    f"{variable.kind}{why}. Methods that take it: {', '.join(others) or 'none'}."
-                )
+        if refused := [one for one in family.visible if one.kind not in self.supports]:
+            name, kind = refused[0].name, refused[0].kind
+            why = " (its distribution does not reach over all real numbers)" if kind == "restricted" else ""
+            raise ValueError(
+                f"{self.name} learns from {' or '.join(sorted(self.supports))} variables, and `{name}` is {kind}{why}. "
+                f"Methods that take it: {name_methods(lambda one: kind in one.supports)}."
+            )
         if family.hidden and not self.takes_hidden:
-            others = [one.__name__ for one in known_methods() if one.takes_hidden]
             raise ValueError(
                 f"{self.name} needs the density of the visible variables, and {quoted(family.hidden)} would have to "
                 f"be integrated out: sum hidden variables out in the model, or name them in `data`. Methods that take "
-                f"hidden variables: {', '.join(others) or 'none'}."
+                f"hidden variables: {name_methods(lambda one: one.takes_hidden)}."
             )
 
     @property
@@ -160,12 +157,12 @@ class Method:
         return {}
 
 
-def known_methods() -> list[type[Method]]:
-    """Return the methods that can be passed."""
+def name_methods(has: Callable[[type[Method]], bool]) -> str:
+    """Return the names of the methods with a property."""
     found, waiting = [], Method.__subclasses__()
     while waiting:
         one = waiting.pop(0)
-        if not vars(one).get("is_base"):
-            found.append(one)
+        if not vars(one).get("is_base") and has(one):
+            found.append(one.__name__)
         waiting.extend(one.__subclasses__())
-    return found
+    return ", ".join(found)

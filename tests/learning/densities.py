@@ -5,7 +5,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 import pymc_hais
-from pymc_hais.learning.family import build_family, first_values, with_own
+from pymc_hais.learning.family import build_family, with_own
 from pymc_hais.learning.optimisers.descent import Descent
 from pymc_hais.learning.program import build_program, cut
 
@@ -67,7 +67,7 @@ class Objective:
         method.check(family)
         own = method.own(family, self.rows)
         self.family = with_own(family, own)
-        self.first = first_values(model, family) | own
+        self.first = family.first_values() | own
         rng, places = np.random.default_rng(seed), np.arange(len(self.rows))
         descent = Descent(method, self.family, self.rows, self.first, {}, rng, 1, 1.0, None, None)
         batch = descent.batch(places, self.first, 0)

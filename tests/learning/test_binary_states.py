@@ -154,7 +154,7 @@ def moments(weights):
 def test_the_quadratic_form_is_proven_where_there_is_one(build):
     family, rows, parameters, table = prepared(build)
     density = build_once(family)
-    assert (density.form is not None) == MODELS[build]
+    assert (density.slopes is not None) == MODELS[build]
     np.testing.assert_allclose(density.at(parameters).local(rows, None).table(), table, rtol=1e-10)
 
 

@@ -9,7 +9,7 @@ import pytest
 import pymc_hais
 from pymc_hais import FlatDiscrete, learning
 from pymc_hais.learning.family import build_family
-from pymc_hais.learning.likelihood import fast_persistent_cd, phases, tracking
+from pymc_hais.learning.likelihood import phases, tracking
 from pymc_hais.learning.protocol import Batch
 from tests.mutants import mutate
 
@@ -118,8 +118,8 @@ def test_contrastive_divergence_is_what_so_many_sweeps_from_the_data_say(n_moves
 
 @pytest.mark.slow
 def test_chains_that_start_anew_at_the_data_are_not_persistent(family, monkeypatch):
-    wrong = mutate(phases, ("move(state.points,", "move(state.join(ROWS, state.hidden),"), ROWS=ROWS)
-    monkeypatch.setattr(fast_persistent_cd, "persist", wrong.persist)
+    wrong = mutate(phases, ("move(self.points,", "move(self.join(ROWS, self.hidden),"), ROWS=ROWS)
+    monkeypatch.setattr(phases.Phases, "move", wrong.Phases.move)
     method = learning.FastPersistentCD(n_moves=1, n_chains=len(ROWS))
     assert np.abs(z_scores(sample_gradients(method, family), LIKELIHOOD)).max() > 20.0
 

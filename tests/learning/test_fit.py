@@ -9,8 +9,8 @@ import pytest
 import pymc_hais
 from pymc_hais import learning
 from pymc_hais.learning import program
-from pymc_hais.learning.optimisers import lbfgs, steps, stochastic
-from pymc_hais.learning.optimisers.trace import N_KEPT, Trace
+from pymc_hais.learning.optimisers import lbfgs, stochastic
+from pymc_hais.learning.optimisers.descent import N_KEPT, Trace
 from pymc_hais.learning.program import cut, piece_size
 from tests.learning import densities
 
@@ -140,20 +140,20 @@ def test_a_projection_is_applied_after_each_step():
     assert value[0, 1] != 0.0
 
 
-@pytest.mark.parametrize("make", steps._ELEMENTWISE)
+@pytest.mark.parametrize("make", stochastic._ELEMENTWISE)
 def test_an_optimiser_steps_alike_with_all_parameters_as_one_vector(make, monkeypatch):
     rng = np.random.default_rng(1)
     free = {"a": rng.normal(size=(2, 3)), "b": rng.normal(size=()), "c": rng.normal(size=4)}
     gradients = [{name: rng.normal(size=one.shape) for name, one in free.items()} for _ in range(3)]
 
     def walk(values):
-        step = steps.build_steps(make(learning_rate=0.1), free)
+        step = stochastic.build_steps(make(learning_rate=0.1), free)
         for gradient in gradients:
             values = step(values, gradient, 0.5)
         return values
 
     together = walk(free)
-    monkeypatch.setattr(steps, "_ELEMENTWISE", ())
+    monkeypatch.setattr(stochastic, "_ELEMENTWISE", ())
     for name, one in walk(free).items():
         assert not np.array_equal(one, free[name])
         np.testing.assert_allclose(together[name], one, rtol=1e-12)

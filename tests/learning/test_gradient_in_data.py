@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_hais
-from pymc_hais.learning.family import KINDS, build_family, first_values
+from pymc_hais.learning.family import KINDS, build_family
 from pymc_hais.learning.program import build_program
 from pymc_hais.learning.protocol import Batch, Method
 from tests.discrete_truth import log_densities
@@ -93,7 +93,7 @@ def test_gradients_in_containers_are_differences_of_the_log_density(build, n_hid
     seen = dict(list(data.items())[: len(data) - n_hidden])
     family, rows = build_family(model, seen, names, backend)
     extras = [data[name].astype(float) for name in family.hidden]
-    batch = Batch(rows, np.arange(N), first_values(model, family), 0)
+    batch = Batch(rows, np.arange(N), family.first_values(), 0)
     program = build_program(Score(), family, batch, extras)
     found = program(batch.parameters, rows, np.full(N, 1.0 / N), extras)
     np.testing.assert_allclose(found.objective, log_densities(model, **data).mean(), rtol=1e-12)

@@ -7,7 +7,7 @@ from scipy.stats import chi2
 
 import pymc_hais
 from pymc_hais import learning
-from pymc_hais.learning.methods import contrast_error, noise_contrastive
+from pymc_hais.learning.methods import noise_contrastive
 from tests.learning import densities
 from tests.mutants import mutate
 
@@ -66,7 +66,7 @@ def test_the_error_of_the_learnt_log_z_is_what_the_theorem_says(contrasted):
 @pytest.mark.parametrize(
     "replacement",
     [
-        ("scores = (s[n:, None] * g[n:]).reshape(n, self.ratio, -1).sum(axis=1) -", "scores = -"),
+        ("scores = (s[n:, None] * g[n:]).reshape(n, ratio, -1).sum(axis=1) -", "scores = -"),
         ("g[:n].sum(axis=0)", "0 * g[:n].sum(axis=0) + (np.arange(g.shape[1]) == g.shape[1] - 1)"),
         ("(s * (1.0 - s))[:, None]", "s[:, None]"),
     ],
@@ -74,7 +74,7 @@ def test_the_error_of_the_learnt_log_z_is_what_the_theorem_says(contrasted):
 )
 def test_wrong_errors_of_the_learnt_log_z_are_seen(contrasted, replacement, monkeypatch):
     rows, right = contrasted
-    monkeypatch.setattr(noise_contrastive, "Contrast", mutate(contrast_error, replacement).Contrast)
+    monkeypatch.setattr(noise_contrastive, "log_z_error", mutate(noise_contrastive, replacement).log_z_error)
     _, wrong = contrast(20_000, 1)
     assert abs(wrong["log_z_se"] / error_by_enumeration(rows, right) - 1.0) > 0.2
 

@@ -11,7 +11,7 @@ import pytest
 
 import pymc_hais
 from pymc_hais import learning
-from pymc_hais.learning import fitting
+from pymc_hais.calls import fit as fit_call
 
 COUNTS = np.random.default_rng(1).poisson(1.0, size=4000)
 #: A cloud of the logarithm of a rate as wide as a half, since each step takes one row.
@@ -133,7 +133,7 @@ def end_the_time():
 @pytest.mark.parametrize(("then", "reason"), [(interrupt, "interrupt"), (end_the_time, "max_seconds")])
 def test_what_ends_early_keeps_the_mean(then, reason, monkeypatch):
     monkeypatch.setattr(Budget, "left", 1.0)
-    monkeypatch.setattr(fitting, "start_clock", lambda seconds: Budget)
+    monkeypatch.setattr(fit_call, "start_clock", lambda seconds: Budget)
     t, result = fit_rate(Following(then), **NARROW)
     attrs = result["learning"].attrs
     assert (attrs["converged"], attrs["reason"], attrs["n_steps"]) == (0, reason, 1000)

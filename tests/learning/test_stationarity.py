@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from pymc_hais.learning.optimisers.gradients import Gradients
-from pymc_hais.learning.optimisers.trace import Trace
+from pymc_hais.learning.optimisers.descent import Trace
+from pymc_hais.learning.optimisers.distance import Gradients
 from pymc_hais.learning.program import Gradient
 
 N_STEPS = 500
 
 
 def are_stationary(gradients):
-    last = Gradients({"A": gradients.shape[1:]})
+    last = Gradients(gradients.shape[1])
     for i, one in enumerate(gradients):
         last.add(i / len(gradients), Gradient(0.0, {"A": one}))
     return last.are_stationary()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,27 +20,24 @@ from pymc_hais.density.layout import Layout, build_layout, build_position, value
 from pymc_hais.density.proofs.quadratic import is_quadratic
 from pymc_hais.density.sites.multilinear import extend
 from pymc_hais.density.sites.variables import SiteVariable, find_values, is_discrete
-from pymc_hais.learning.binary.local import Direct, Quadratic
-from pymc_hais.learning.family import Family
-
-
-class Form(NamedTuple):
-    """Programs of ``log p(row, s) = constant + slopes' s + s' Q s / 2`` for binary s."""
-
-    slopes: Any  # (rows (m, D), parameters) -> constants (m,), gradients at s = 0 (m, H)
-    pairs: Any  # (a row (D,), parameters) -> Q (H, H)
+from pymc_hais.learning.family import Arrays, Family
+from pymc_hais.learning.program import HELD
 
 
 @dataclass(frozen=True, eq=False)
 class BinaryDensity:
-    """Programs of ``log p(row, s)``, with the parameters as arguments."""
+    """Programs of ``log p(row, s)``, with the parameters as arguments.
+
+    If it is proven to be ``constant + slopes' s + s' Q s / 2`` for binary s, there are programs of this form, too.
+    """
 
     names: tuple[str, ...]
     n_units: int
     evaluate: Any  # (rows (n, D), states (n, H), parameters) -> (n,)
-    form: Form | None  # None where no quadratic form is proven
+    slopes: Any = None  # (rows (m, D), parameters) -> constants (m,), gradients at s = 0 (m, H)
+    pairs: Any = None  # (a row (D,), parameters) -> Q (H, H)
 
-    def at(self, parameters: Mapping[str, np.ndarray]) -> BoundDensity:
+    def at(self, parameters: Arrays) -> BoundDensity:
         """Return the density at some parameters."""
         return BoundDensity(self, [parameters[name] for name in self.names])
 
@@ -55,12 +52,12 @@ class BoundDensity:
 
     def local(self, rows: np.ndarray, units: np.ndarray | None) -> Quadratic | Direct:
         """Return the log densities of rows (m, D) as functions of some units (m, K), all others zero; None for all."""
-        form = self.density.form
-        if form is None:
-            return Direct(lambda *at: self.density.evaluate(*at, *self.parameters), rows, units, self.density.n_units)
-        constants, slopes = form.slopes(rows, *self.parameters)
+        density = self.density
+        if density.slopes is None:
+            return Direct(lambda *at: density.evaluate(*at, *self.parameters), rows, units, density.n_units)
+        constants, slopes = density.slopes(rows, *self.parameters)
         if self._pairs is None:
-            self._pairs = form.pairs(rows[0], *self.parameters)
+            self._pairs = density.pairs(rows[0], *self.parameters)
         pairs = self._pairs
         slopes = slopes + 0.5 * np.diag(pairs)  # s^2 = s
         if units is None:
@@ -94,8 +91,8 @@ def build_binary(family: Family) -> BinaryDensity:
     states = pt.tensor("states", dtype="float64", shape=(None, layout.n_dims))
     parameters = list(family.parameters.values())
     evaluate = compile_interpreted([rows, states, *parameters], [family.log_density(rows, states)])
-    form = _build_form(family, sites)
-    return BinaryDensity(tuple(family.parameters), layout.n_dims, lambda *at: evaluate(*at)[0], form)
+    forms = _build_form(family, sites)
+    return BinaryDensity(tuple(family.parameters), layout.n_dims, lambda *at: evaluate(*at)[0], *forms)
 
 
 class Bits(NamedTuple):
@@ -137,12 +134,7 @@ def _read_site(model: pm.Model, layout: Layout, i: int) -> SiteVariable | None:
 
 
 def _differentiate(
-    frozen: pm.Model,
-    layout: Layout,
-    logp: Variable,
-    position: pt.TensorVariable,
-    sites: list[Any],
-    rows: list[Any],
+    frozen: pm.Model, layout: Layout, logp: Variable, position: pt.TensorVariable, sites: list[Any], rows: list[Any]
 ) -> tuple[Any, Any] | None:
     """Return a log density as a smooth function of a flat vector of bits, and its gradient.
 
@@ -157,7 +149,8 @@ def _differentiate(
     return smooth, pytensor.grad(smooth, position, disconnected_inputs="ignore")
 
 
-def _build_form(family: Family, sites: list[SiteVariable]) -> Form | None:
+def _build_form(family: Family, sites: list[SiteVariable]) -> tuple[Any, ...]:
+    """Compile the slopes and pairs of the quadratic form; nothing if none is proven."""
     layout = family.layout
     assert layout is not None
     position = build_position(layout)
@@ -165,7 +158,7 @@ def _build_form(family: Family, sites: list[SiteVariable]) -> Form | None:
     logp, known = family.row_graph
     found = _differentiate(family.frozen, layout, logp, position, sites, list(known.values()))
     if found is None:
-        return None
+        return ()
     smooth, gradient = found
     parameters = list(family.parameters.values())
     rows = pt.tensor("rows", dtype="float64", shape=(None, family.n_dims))
@@ -181,8 +174,111 @@ def _build_form(family: Family, sites: list[SiteVariable]) -> Form | None:
     each: Any = vectorize_graph(of_row, {position: units})
     each = each if each.ndim == 2 else pt.zeros((layout.n_dims + 1, 1)) + each
     pairs = compile_interpreted([row, *parameters], _rewritten([each[:-1] - each[-1:]]))
-    return Form(slopes, lambda one, *rest: pairs(one[None], *rest)[0])
+    return slopes, lambda one, *rest: pairs(one[None], *rest)[0]
 
 
 def _rewritten(graphs: list[Any]) -> Any:
     return rewrite_graph(graphs, include=("canonicalize", "stabilize", "specialize"), clone=False)
+
+
+def all_states(n_units: int) -> np.ndarray:
+    """Return all states (2^K, K) of K units."""
+    return ((np.arange(2**n_units)[:, None] >> np.arange(n_units)) & 1).astype(np.float64)
+
+
+class Quadratic:
+    """``constants (m,) + slopes (m, K)' s + s' pairs (m or 1, K, K) s / 2``, with nothing on the diagonals.
+
+    The change by each unit is kept for all units, so that a sweep over K of them costs K^2 operations a row.
+    """
+
+    def __init__(self, constants: np.ndarray, slopes: np.ndarray, pairs: np.ndarray) -> None:
+        self._constants, self._slopes, self._pairs = constants, slopes, pairs
+        self.states = np.zeros(slopes.shape, dtype=np.int8)
+        self._adds = slopes.copy()
+
+    def table(self) -> np.ndarray:
+        """Return the log densities (m, 2^K) of all states, each from one with a unit less."""
+        n_units = self._slopes.shape[1]
+        table, states = self._constants[:, None], np.zeros((1, n_units))
+        for k in range(n_units):
+            added = self._slopes[:, k, None] + self._pairs[:, k, :k] @ states[:, :k].T
+            table = np.hstack([table, table + added])
+            active = states.copy()
+            active[:, k] = 1.0
+            states = np.vstack([states, active])
+        return table
+
+    def start(self, states: np.ndarray) -> None:
+        """Go on from other states (m, K)."""
+        for k in range(states.shape[1]):
+            self.flip(k, np.flatnonzero(states[:, k] != self.states[:, k]))
+
+    def log_odds(self, k: int) -> np.ndarray:
+        """Return by how much the log density (m,) is larger where unit k is active."""
+        return self._adds[:, k]
+
+    def flip(self, k: int, which: np.ndarray) -> None:
+        """Change unit k of some rows."""
+        signs = 1 - 2 * self.states[which, k]
+        self.states[which, k] += signs
+        self._adds[which] += signs[:, None] * self._pairs[which if len(self._pairs) > 1 else slice(None), k]
+
+    def value(self) -> np.ndarray:
+        """Return the log densities (m,) of the present states."""
+        return self._constants + 0.5 * ((self._slopes + self._adds) * self.states).sum(axis=1)
+
+
+class Direct:
+    """The log density without a quadratic form, evaluated at every requested state.
+
+    It is ``evaluate(rows (n, D), states (n, H)) -> (n,)``; only ``units`` (m, K) may be active, if given.
+    """
+
+    def __init__(
+        self, evaluate: Callable[..., np.ndarray], rows: np.ndarray, units: np.ndarray | None, n_units: int
+    ) -> None:
+        self._evaluate, self._rows, self._n_units = evaluate, rows, n_units
+        self._units = np.tile(np.arange(n_units), (len(rows), 1)) if units is None else units
+        self.states = np.zeros(self._units.shape, dtype=np.int8)
+        self._value = self._at(rows, self._units, self.states)
+        self._flipped = self._value
+
+    def _at(self, rows: np.ndarray, units: np.ndarray, states: np.ndarray) -> np.ndarray:
+        whole = np.zeros((len(rows), self._n_units))
+        np.put_along_axis(whole, units, states.astype(np.float64), axis=1)
+        return self._evaluate(rows, whole)
+
+    def table(self) -> np.ndarray:
+        """Return the log densities (m, 2^K) of all states."""
+        states = all_states(self.states.shape[1])
+        size = max(1, HELD // max(self._rows.shape[1], self._n_units) // len(self._rows))
+        parts = []
+        for first in range(0, len(states), size):
+            some = states[first : first + size]
+            rows, units = (np.repeat(one, len(some), axis=0) for one in (self._rows, self._units))
+            found = self._at(rows, units, np.tile(some, (len(self._rows), 1)))
+            parts.append(found.reshape(len(self._rows), -1))
+        return np.hstack(parts)
+
+    def start(self, states: np.ndarray) -> None:
+        """Go on from other states (m, K)."""
+        self.states = states.astype(np.int8)
+        self._value = self._at(self._rows, self._units, self.states)
+
+    def log_odds(self, k: int) -> np.ndarray:
+        """Return by how much the log density (m,) is larger where unit k is active."""
+        other = self.states.copy()
+        other[:, k] = 1 - other[:, k]
+        self._flipped = self._at(self._rows, self._units, other)
+        return np.where(self.states[:, k], self._value - self._flipped, self._flipped - self._value)
+
+    def flip(self, k: int, which: np.ndarray) -> None:
+        """Change unit k of some rows, after a call of :meth:`log_odds` for this unit."""
+        self.states[which, k] = 1 - self.states[which, k]
+        self._value = self._value.copy()
+        self._value[which] = self._flipped[which]
+
+    def value(self) -> np.ndarray:
+        """Return the log densities (m,) of the present states."""
+        return self._value

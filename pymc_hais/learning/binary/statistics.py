@@ -16,19 +16,6 @@ class Weighted(NamedTuple):
     weights: np.ndarray  # (m, T): they sum to one in each row
     score: np.ndarray  # (m,): the log-likelihood of each row, or what stands for it
 
-    def means(self) -> np.ndarray:
-        """Return the expected units <s> (m, K)."""
-        if len(self.states) == 1:
-            return self.weights @ self.states[0]
-        return (self.weights[:, None, :] @ self.states)[:, 0]
-
-    def products(self) -> np.ndarray:
-        """Return the expected products <s s'> (m, K, K)."""
-        if len(self.states) > 1:
-            return (self.weights[..., None] * self.states).swapaxes(1, 2) @ self.states
-        (states,) = self.states
-        return np.stack([(self.weights * column) @ states for column in states.T], axis=1)
-
     def draw(self, n: int, n_units: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return states of all H units (m, n, H) and their weights: all of T, or n that are drawn where T is larger."""
         n_rows, n_states = self.weights.shape
@@ -91,19 +78,22 @@ def total(parts: Sequence[Statistics]) -> Statistics:
 def gather(rows: np.ndarray, found: Weighted, n_units: int) -> Statistics:
     """Return the sums over some rows (m, D)."""
     units, states, weights, score = found
-    if units is None:
-        mean = found.means()
-        if len(states) == 1:
-            unit_unit = (states[0].T * weights.sum(axis=0)) @ states[0]
+    is_shared = len(states) == 1  # by all rows
+    mean = weights @ states[0] if is_shared else (weights[:, None, :] @ states)[:, 0]  # <s> (m, K)
+    if units is not None:
+        of_units, mean = mean, np.zeros((len(rows), n_units))
+        np.put_along_axis(mean, units, of_units, axis=1)
+        if is_shared:  # <s s'> (m, K, K)
+            products = np.stack([(weights * column) @ states[0] for column in states[0].T], axis=1)
         else:
-            flat = states.reshape(-1, n_units)
-            unit_unit = (flat * weights.reshape(-1, 1)).T @ flat
-    else:
-        mean = np.zeros((len(rows), n_units))
-        np.put_along_axis(mean, units, found.means(), axis=1)
+            products = (weights[..., None] * states).swapaxes(1, 2) @ states
         places = units[:, :, None] * n_units + units[:, None, :]
-        counts = np.bincount(places.ravel(), found.products().ravel(), minlength=n_units**2)
-        unit_unit = counts.reshape(n_units, n_units)
+        unit_unit = np.bincount(places.ravel(), products.ravel(), minlength=n_units**2).reshape(n_units, n_units)
+    elif is_shared:
+        unit_unit = (states[0].T * weights.sum(axis=0)) @ states[0]
+    else:
+        flat = states.reshape(-1, n_units)
+        unit_unit = (flat * weights.reshape(-1, 1)).T @ flat
     return Statistics(
         len(rows), rows.sum(axis=0), (rows**2).sum(axis=0), mean.sum(axis=0), rows.T @ mean, unit_unit,
         float(score.sum()),

@@ -1,6 +1,6 @@
 """States of binary hidden variables in an E-step: all, those with few active units, or those that chains visit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -8,16 +8,16 @@ import numpy as np
 from scipy.special import expit, logsumexp
 
 from pymc_hais.inputs.arguments import check_integer
-from pymc_hais.learning.binary.density import BoundDensity
-from pymc_hais.learning.binary.local import all_states
+from pymc_hais.learning.binary.density import BoundDensity, all_states
 from pymc_hais.learning.binary.statistics import Weighted
+from pymc_hais.learning.family import Arrays
 from pymc_hais.learning.program import HELD
 
 #: Units whose states are enumerated, at most.
 MOST_UNITS = 18
 
 #: ``(rows (m, D), parameters) -> scores (m, H)``: the larger, the likelier the unit is active.
-type Score = Callable[[np.ndarray, Mapping[str, np.ndarray]], np.ndarray]
+type Score = Callable[[np.ndarray, Arrays], np.ndarray]
 #: A number above 0 and up to 1, or ``step -> number``.
 type Exponent = float | Callable[[int], float]
 
@@ -40,7 +40,7 @@ class BinaryStates:
     def check(self, n_units: int) -> None:
         """Refuse a number of hidden units that the E-step is not made for."""
 
-    def choose(self, rows: np.ndarray, parameters: Mapping[str, np.ndarray], n_units: int) -> np.ndarray | None:
+    def choose(self, rows: np.ndarray, parameters: Arrays, n_units: int) -> np.ndarray | None:
         """Return which units (m, K) of each row may be active, None for all."""
         return None
 
@@ -102,7 +102,7 @@ class _Selected(BinaryStates):
         if self.n_units > n_units:
             raise ValueError(f"`n_units` is {self.n_units}, and the model has {n_units} hidden units.")
 
-    def choose(self, rows: np.ndarray, parameters: Mapping[str, np.ndarray], n_units: int) -> np.ndarray:
+    def choose(self, rows: np.ndarray, parameters: Arrays, n_units: int) -> np.ndarray:
         """Return the units (m, K) with the largest scores."""
         scores = np.asarray(self.score(rows, parameters))
         if scores.shape != (len(rows), n_units) or not np.isfinite(scores).all():
@@ -187,7 +187,9 @@ class GibbsSampling(BinaryStates):
         kept = np.empty((len(rows), self.n_sweeps, local.states.shape[1]))
         score = np.zeros(len(rows))
         for sweep in range(-self.n_burn, self.n_sweeps):
-            _sweep(local, beta, rng)
+            for k in range(local.states.shape[1]):  # each unit of all rows, given the other units
+                is_active = rng.random(len(rows)) < expit(beta * local.log_odds(k))
+                local.flip(k, np.flatnonzero(is_active != local.states[:, k]))
             if sweep >= 0:
                 kept[:, sweep] = local.states
                 score += local.value() / self.n_sweeps
@@ -229,13 +231,6 @@ class SelectAndSample(GibbsSampling, _Selected):
     def width(self, n_units: int) -> int:
         """Return the size of the states that are kept, and of the quadratic form."""
         return (self.n_sweeps + self.n_units) * self.n_units
-
-
-def _sweep(local: Any, beta: float, rng: np.random.Generator) -> None:
-    """Draw each unit of all rows given the others."""
-    for k in range(local.states.shape[1]):
-        is_active = rng.random(len(local.states)) < expit(beta * local.log_odds(k))
-        local.flip(k, np.flatnonzero(is_active != local.states[:, k]))
 
 
 def piece_of(n_dims: int, width: int) -> int:

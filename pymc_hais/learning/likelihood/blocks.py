@@ -6,7 +6,7 @@ So are the layers of a restricted or a deep Boltzmann machine, each by one produ
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from pymc_hais.core.weights import systematic
 from pymc_hais.density.compiling import untraced
 from pymc_hais.density.layout import Layout
 from pymc_hais.learning.binary.density import Bits, build_bits
-from pymc_hais.learning.family import Family, batch
+from pymc_hais.learning.family import Arrays, Family, batch
 from pymc_hais.learning.likelihood.chains import Chains, Moved
 
 #: Couplings below this share of the largest are rounding errors.
@@ -75,16 +75,12 @@ class Energies:
         self._states[-2, self._largest] = np.random.default_rng(0).normal(size=len(self._largest))
         self._last = list[tuple[list[np.ndarray], Energy]]()  # of two places: chains may move beside the parameters
 
-    def at(self, parameters: Mapping[str, np.ndarray]) -> Energy:
+    def at(self, parameters: Arrays) -> Energy:
         """Return the log density at some parameters; a ValueError says that units of a block are coupled."""
         given = [parameters[name] for name in self.names]
         for kept, energy in self._last:
             if all(one is other for one, other in zip(given, kept, strict=True)):
                 return energy
-        self._last = [(given, self._evaluate(given)), *self._last[:1]]
-        return self._last[0][1]
-
-    def _evaluate(self, given: list[np.ndarray]) -> Energy:
         n = self.layout.n_dims
         constant, gradients = self.program(self._states, *given)
         moved = gradients[:-1] - gradients[-1]
@@ -102,7 +98,9 @@ class Energies:
         for block, others in zip(self.blocks, self._others, strict=True):
             slopes = couplings[np.ix_(others, block)].astype(np.float32)
             parts.append(Part(_cut(block), _cut(others), slopes, gradients[-1, block].astype(np.float32)))
-        return Energy(float(constant), gradients[-1], couplings, parts)
+        energy = Energy(float(constant), gradients[-1], couplings, parts)
+        self._last = [(given, energy), *self._last[:1]]
+        return energy
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +117,7 @@ class BlockChains:
         """Layout of the points."""
         return self.energies.layout
 
-    def start(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    def start(self, n: int, parameters: Arrays, rng: np.random.Generator) -> np.ndarray:
         """Return n points of random bits."""
         return rng.integers(2, size=(n, len(self.moved))).astype(np.float64)
 
@@ -127,7 +125,7 @@ class BlockChains:
         self,
         x: np.ndarray,
         n_moves: int,
-        parameters: Mapping[str, np.ndarray],
+        parameters: Arrays,
         rng: np.random.Generator,
         rows: Sequence[int] | np.ndarray | None = None,
         weigh: Callable[[np.ndarray], np.ndarray | None] | None = None,
@@ -145,7 +143,7 @@ class BlockChains:
         points = self._sweep(x.reshape(-1, x.shape[-1]), n_moves, energy, rng).reshape(x.shape)
         return Moved(points, energy.log_density(points) if weigh else None, self)
 
-    def expect(self, points: np.ndarray, parameters: Mapping[str, np.ndarray]) -> np.ndarray:
+    def expect(self, points: np.ndarray, parameters: Arrays) -> np.ndarray:
         """Return points (m, D) with the units of the last block at their means given the others."""
         block, others, slopes, biases = self.energies.at(parameters).parts[-1]
         expected = points.copy()
@@ -153,7 +151,7 @@ class BlockChains:
         return expected
 
     def draw(
-        self, n_populations: int, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
+        self, n_populations: int, n: int, parameters: Arrays, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Anneal B populations of n points from independent bits, whose biases are the model's, and resample them.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from pymc_hais.core.seeds import PilotNumber, Purpose, Seeds
 from pymc_hais.core.weights import systematic
 from pymc_hais.density import Layout, read_containers
 from pymc_hais.inputs.request import read
+from pymc_hais.learning.family import Arrays
 from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.learning import run_pilots
 from pymc_hais.problem.problem import Problem, joint_of
@@ -37,7 +38,7 @@ class Chains:
         return self.problem.layout
 
     def draw(
-        self, n_populations: int, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator
+        self, n_populations: int, n: int, parameters: Arrays, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Anneal B populations of n points from the reference, and resample them.
 
@@ -49,7 +50,7 @@ class Chains:
         points = _points(problem, state).reshape(n_populations, n, -1)
         return points, _log_density(problem, state, points), log_z
 
-    def draw_rows(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    def draw_rows(self, n: int, parameters: Arrays, rng: np.random.Generator) -> np.ndarray:
         """Anneal a few points of each of n rows of data from the reference, and choose one by its weight: (n, D).
 
         A point of the reference that moves at beta = 1 from the start may never come near its posterior: the step size
@@ -78,7 +79,7 @@ class Chains:
         ]
         return problem.engine.take(run.state, np.stack(chosen)), run.log_z
 
-    def start(self, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    def start(self, n: int, parameters: Arrays, rng: np.random.Generator) -> np.ndarray:
         """Draw points (n, D) from the reference."""
         problem = self._at(parameters)
         seeds = np.random.SeedSequence(rng.integers(2**63)).spawn(1)[0]
@@ -88,7 +89,7 @@ class Chains:
         self,
         x: np.ndarray,
         n_moves: int,
-        parameters: Mapping[str, np.ndarray],
+        parameters: Arrays,
         rng: np.random.Generator,
         rows: Sequence[int] | np.ndarray | None = None,
         weigh: Callable[[np.ndarray], np.ndarray | None] | None = None,
@@ -106,7 +107,11 @@ class Chains:
         # For the engine, which knows no weights, all points without rows of their own are one population.
         positions = positions[None] if rows is None else positions[:, None]
         keys = rng.integers(2**32, size=(len(positions), 2), dtype=np.uint32)
-        segments = list(self._segments(n_moves))
+        segments = []  # so many transitions at beta = 1, with the pilot's last metric
+        for begin in range(0, n_moves, SEGMENT_LENGTH):
+            sizes = np.full(min(SEGMENT_LENGTH, n_moves - begin), self.step_size)
+            betas, persistence = np.ones(len(sizes) + 1), engine.kernel.persistence(sizes)
+            segments.append(Segment(begin, betas, sizes, persistence, self.metric))
         first, state, trace = engine.visit(positions, inputs, segments[0], keys)
         if weigh is not None and (chosen := weigh(_log_density(problem, first, x))) is not None:  # seldom
             moved = np.take_along_axis(positions.reshape(x.shape), chosen[..., None], axis=1)
@@ -121,14 +126,7 @@ class Chains:
         points = _points(problem, state).reshape(x.shape)
         return Moved(points, _log_density(problem, state, points) if weigh else None, chains)
 
-    def _segments(self, n_moves: int) -> Iterator[Segment]:
-        """Yield so many transitions at beta = 1, with the pilot's last metric."""
-        kernel = self.problem.engine.kernel
-        for first in range(0, n_moves, SEGMENT_LENGTH):
-            sizes = np.full(min(SEGMENT_LENGTH, n_moves - first), self.step_size)
-            yield Segment(first, np.ones(len(sizes) + 1), sizes, kernel.persistence(sizes), self.metric)
-
-    def _at(self, parameters: Mapping[str, np.ndarray]) -> Problem:
+    def _at(self, parameters: Arrays) -> Problem:
         """Return the problem at some parameters: their arrays are arguments of the compiled program."""
         preparation = self.problem.preparation
         assert preparation is not None  # compiled for them
@@ -159,7 +157,7 @@ def _log_density(problem: Problem, state: ParticleState, points: np.ndarray) -> 
 def build_chains(
     model: pm.Model,
     parameters: Sequence[str],
-    rows: Mapping[str, np.ndarray] | None,
+    rows: Arrays | None,
     rng: np.random.Generator,
     backend: str | None,
     kernel: Any,

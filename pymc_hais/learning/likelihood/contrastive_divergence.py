@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pymc_hais.learning.likelihood.phases import Phases, Sampled, persist
+from pymc_hais.learning.likelihood.phases import Phases, Sampled
 from pymc_hais.learning.protocol import Batch
 
 
@@ -36,4 +36,4 @@ class ContrastiveDivergence(Sampled):
 
     def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Start at the rows of the batch."""
-        return persist(state.at(state.join(batch.rows, hidden)), self.n_moves, batch, rng)
+        return state.at(state.join(batch.rows, hidden)).move(self.n_moves, batch.parameters, rng)

@@ -1,7 +1,8 @@
 """Expectation maximisation with chains that continue from step to step."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.binary.density import BinaryDensity, BoundDensity, build_binary
 from pymc_hais.learning.binary.statistics import Statistics, Weighted, gather, total
 from pymc_hais.learning.binary.strategies import BinaryStates, piece_of
-from pymc_hais.learning.family import Family, first_values
+from pymc_hais.learning.family import Arrays, Family
 from pymc_hais.learning.likelihood.chains import Chains
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, is_unnormalised
 from pymc_hais.learning.protocol import Batch
@@ -19,9 +20,9 @@ from pymc_hais.learning.protocol import Batch
 #: Groups of rows whose M-steps without them tell the error of a step.
 N_GROUPS = 8
 #: ``(rows (m, D), hidden (m, H), parameters, rng) -> hidden (m, H)``, on the unconstrained scale.
-type EStep = Callable[[np.ndarray, np.ndarray, Mapping[str, np.ndarray], np.random.Generator], np.ndarray]
+type EStep = Callable[[np.ndarray, np.ndarray, Arrays, np.random.Generator], np.ndarray]
 #: ``(statistics, parameters) -> parameters``, all of them by name.
-type MStep = Callable[[Statistics, dict[str, np.ndarray]], Mapping[str, np.ndarray]]
+type MStep = Callable[[Statistics, dict[str, np.ndarray]], Arrays]
 
 
 class Posteriors(NamedTuple):
@@ -33,42 +34,32 @@ class Posteriors(NamedTuple):
 
     def infer(self, batch: Batch, rng: np.random.Generator) -> list[np.ndarray]:
         """Return states (m, T, H) of the batch's rows and their weights (m, T), for a step along the gradient."""
-        parts = []
-        size = piece_of(batch.rows.shape[1], self.strategy.width(self.density.n_units))
-        bound = self.density.at(batch.parameters)
-        for first in range(0, len(batch.rows), size):
-            some = slice(first, first + size)
-            found = self._explore(bound, batch.rows[some], batch.places[some], batch, rng)
-            parts.append(found.draw(64, self.density.n_units, rng))  # at most 64 states of a row
+        explored = self._explore(self.density.at(batch.parameters), batch, rng)
+        parts = [found.draw(64, self.density.n_units, rng) for _, found in explored]  # at most 64 states of a row
         return [np.concatenate(one) for one in zip(*parts, strict=True)]
 
-    def _explore(
-        self, bound: BoundDensity, rows: np.ndarray, places: np.ndarray, batch: Batch, rng: np.random.Generator
-    ) -> Weighted:
-        strategy = self.strategy
-        units = strategy.choose(rows, batch.parameters, self.density.n_units)
-        start = self.last[places]
-        found = strategy.explore(bound, rows, units, start, strategy.exponent(batch.step), rng)
-        self.last[places] = start
-        return found
-
-    def collect(
-        self, rows: np.ndarray, parameters: Mapping[str, np.ndarray], step: int, rng: np.random.Generator
-    ) -> list[Statistics]:
+    def collect(self, rows: np.ndarray, parameters: Arrays, step: int, rng: np.random.Generator) -> list[Statistics]:
         """Make an E-step for all rows (n, D), and return the statistics of groups of them."""
-        size = piece_of(rows.shape[1], self.strategy.width(self.density.n_units))
-        bound = self.density.at(parameters)
-        groups = []
+        bound, groups = self.density.at(parameters), []
         for i in range(min(N_GROUPS, len(rows))):
-            members, sums = np.arange(i, len(rows), N_GROUPS), []
-            for first in range(0, len(members), size):
-                places = members[first : first + size]
-                batch = Batch(np.ascontiguousarray(rows[places]), places, parameters, step)
-                found = self._explore(bound, batch.rows, places, batch, rng)
-                sums.append(gather(batch.rows, found, self.density.n_units))
-                sums = [total(sums)]
-            groups.append(sums[0])
+            places = np.arange(i, len(rows), N_GROUPS)
+            explored = self._explore(bound, Batch(rows[places], places, parameters, step), rng)
+            parts = (gather(some, found, self.density.n_units) for some, found in explored)
+            groups.append(reduce(lambda one, other: total([one, other]), parts))
         return groups
+
+    def _explore(
+        self, bound: BoundDensity, batch: Batch, rng: np.random.Generator
+    ) -> Iterator[tuple[np.ndarray, Weighted]]:
+        """Yield some rows and their weighted states, until all rows of the batch have had their turn."""
+        strategy, n_units = self.strategy, self.density.n_units
+        size = piece_of(batch.rows.shape[1], strategy.width(n_units))
+        for first in range(0, len(batch.rows), size):
+            rows, places = batch.rows[first : first + size], batch.places[first : first + size]
+            units, start = strategy.choose(rows, batch.parameters, n_units), self.last[places]
+            found = strategy.explore(bound, rows, units, start, strategy.exponent(batch.step), rng)
+            self.last[places] = start
+            yield rows, found
 
 
 def begin(strategy: BinaryStates, family: Family, rows: np.ndarray) -> Posteriors:
@@ -163,18 +154,14 @@ class ExpectationMaximization(Sampled):
         """Anneal the hidden variables of all rows; of binary states, compile their density."""
         if isinstance(self.e_step, BinaryStates):
             return begin(self.e_step, family, rows)
-        state = super().begin(family, rows, rng)
+        state = self.begin_chains(family, rows, rng, self.n_settle)
         chains = state.of_rows
         assert isinstance(chains, Chains)
-        first = first_values(family.model, family)
+        first = family.first_values()
         if chains.ladder is not None:
             return state._replace(hidden=chains.draw_rows(len(rows), first, rng))
         moved = chains.move(state.hidden, self.n_settle, first, rng, np.arange(len(rows)))
         return state._replace(hidden=moved.x, of_rows=moved.chains)
-
-    def temperatures_of_rows(self) -> int | None:
-        """Return the number of temperatures for the rows."""
-        return self.n_settle
 
     def prepare(self, state: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
         """Return hidden variables of the batch (m, H); or several states of each (m, T, H) and their weights (m, T)."""

@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from pymc_hais.core.messages import quoted
 from pymc_hais.density import observe_first
 from pymc_hais.inputs.arguments import check_integer
-from pymc_hais.learning.family import Family, first_values
+from pymc_hais.learning.family import Arrays, Family
 from pymc_hais.learning.likelihood.blocks import BlockChains, Blocks, Moves, find_blocks
 from pymc_hais.learning.likelihood.chains import Chains, build_chains
 from pymc_hais.learning.likelihood.tracking import Tracked
@@ -33,11 +33,23 @@ class Phases(NamedTuple):
     columns: np.ndarray  # int (D,): where the elements of a row, and then the hidden ones, are in a point
     tracked: Tracked | None = None  # populations that give log Z besides, where there are some
     fast: Mapping[str, np.ndarray] = {}  # what is added to the parameters that the points are moved at
-    moved_at: Mapping[str, np.ndarray] = {}  # these parameters, where they are others than those of the batch
+    moved_at: Mapping[str, np.ndarray] = {}  # the parameters at which points moved; none: those of the batch
 
     def at(self, points: np.ndarray) -> Self:
         """Return a copy with other points, all of the same weight."""
         return self._replace(points=points, shares=np.full(len(points), 1.0 / len(points)))
+
+    def draw(self, n: int, parameters: Arrays, rng: np.random.Generator) -> Self:
+        """Return a copy with n new points of the model, annealed from its reference."""
+        assert self.of_model is not None
+        (points,), *_ = self.of_model.draw(1, n, parameters, rng)
+        return self.at(points)
+
+    def move(self, n_moves: int, parameters: Arrays, rng: np.random.Generator) -> Self:
+        """Return a copy whose points of the model have moved from where they are."""
+        assert self.of_model is not None
+        moved = self.of_model.move(self.points, n_moves, parameters, rng)
+        return self.at(moved.x)._replace(of_model=moved.chains, moved_at=parameters)
 
     def join(self, rows: np.ndarray, hidden: np.ndarray) -> np.ndarray:
         """Return the points (m, D) of rows with hidden variables."""
@@ -57,9 +69,8 @@ class Sampled(Method):
     supports: ClassVar[frozenset[str]] = frozenset({"real", "binary", "categorical", "count"})
     takes_hidden: ClassVar[bool] = True
     follows_parameters: ClassVar[bool] = True
-    #: Whether points of the model come from its reference, and whether there must be some.
-    anneals: ClassVar[bool] = True
-    needs_points: ClassVar[bool] = False
+    anneals: ClassVar[bool] = True  # whether points of the model come from its reference
+    needs_points: ClassVar[bool] = False  # whether there must be points of the model
 
     def __post_init__(self) -> None:
         check_integer("n_moves", self.n_moves, 1)
@@ -74,27 +85,31 @@ class Sampled(Method):
                 "density is normalised. Pass learning.ExpectationMaximization() or learning.MaximumLikelihood()."
             )
 
-    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Phases:
+    def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Any:
         """Compile the chains, tune them by a pilot each, and give the hidden variables of every row a start."""
-        names = tuple(family.parameters)
-        table = {
-            one.name: rows[:, one.start : one.stop].reshape((len(rows), *one.shape)).astype(one.dtype)
-            for one in family.visible
-        }
-        model = family.model
+        return self.begin_chains(family, rows, rng)
+
+    def begin_chains(
+        self, family: Family, rows: np.ndarray, rng: np.random.Generator, n_temperatures: int | None = None
+    ) -> Phases:
+        """Return the first state; ``n_temperatures`` are those along which hidden variables of rows may be annealed."""
+        model, names = family.model, tuple(family.parameters)
         hidden, columns = np.empty((len(rows), 0)), np.arange(family.n_dims)
         of_rows: Moves | None = None
         of_model: Moves | None = None
         if blocks := self._find_blocks(family):
             of_rows, of_model = blocks.build_chains(rows)
         elif family.hidden:
+            table = {
+                one.name: rows[:, one.start : one.stop].reshape((len(rows), *one.shape)).astype(one.dtype)
+                for one in family.visible
+            }
             observed = observe_first(model, table) if is_unnormalised(family) else model
-            n_temperatures = self.temperatures_of_rows()
             of_rows = build_chains(
                 observed, names, table, rng, family.backend, self.kernel, n_temperatures=n_temperatures
             )
         if of_rows is not None:
-            hidden = of_rows.start(len(rows), first_values(model, family), rng)
+            hidden = of_rows.start(len(rows), family.first_values(), rng)
         if is_unnormalised(family):
             of_model = of_model or build_chains(model, names, None, rng, family.backend, self.kernel, self.anneals)
             columns = np.concatenate(family.places(of_model.layout))
@@ -108,10 +123,6 @@ class Sampled(Method):
     def backend(self, family: Family) -> str | None:
         """Return PyTensor's interpreter for densities of bits in blocks, whose gradients are a few products."""
         return "python" if self._find_blocks(family) else family.backend
-
-    def temperatures_of_rows(self) -> int | None:
-        """Return how many temperatures the hidden variables of the rows are annealed along, if they are."""
-        return None
 
     def prepare(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Phases]:
         """Return hidden variables of the batch (m, H); for points of the model their shares, rows and hidden ones."""
@@ -156,8 +167,6 @@ class Sampled(Method):
 
     def monitors(self, state: Any) -> dict[str, float]:
         """Return the step sizes of the chains, and log Z where it is tracked."""
-        if state is None:
-            return {}
         told = state.tracked.tell() if state.tracked else {}
         chains = {"step_size_of_rows": state.of_rows, "step_size_of_model": state.of_model}
         return {name: one.step_size for name, one in chains.items() if isinstance(one, Chains)} | told
@@ -166,26 +175,3 @@ class Sampled(Method):
 def is_unnormalised(family: Family) -> bool:
     """Whether log Z depends on the parameters: the rows are values of free variables."""
     return any(family.model[one.name] in family.model.free_RVs for one in family.visible)
-
-
-def persist(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator, **moved: np.ndarray) -> Phases:
-    """Move the points of the model from their last positions, at the batch's parameters or other ones."""
-    assert state.of_model is not None
-    there = state.of_model.move(state.points, n_moves, {**batch.parameters, **moved}, rng)
-    return state.at(there.x)._replace(of_model=there.chains, moved_at=moved)
-
-
-def draw(state: Phases, n: int, parameters: Mapping[str, np.ndarray], rng: np.random.Generator) -> Phases:
-    """Anneal new points of the model from its reference."""
-    assert state.of_model is not None
-    (points,), *_ = state.of_model.draw(1, n, parameters, rng)
-    return state.at(points)
-
-
-def settle(state: Phases, n_moves: int, batch: Batch, rng: np.random.Generator) -> Phases:
-    """Move the hidden variables of the batch's rows from a fresh draw of their prior."""
-    assert state.of_rows is not None
-    fresh = state.of_rows.start(len(batch.rows), batch.parameters, rng)
-    moved = state.of_rows.move(fresh, n_moves, batch.parameters, rng, batch.places)
-    state.hidden[batch.places] = moved.x
-    return state._replace(of_rows=moved.chains)

@@ -11,13 +11,13 @@ just the points that it was taken from, so that the leaders' own log Z would sin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp, log_sum_exp, normalise, systematic
+from pymc_hais.learning.family import Arrays
 from pymc_hais.learning.likelihood.blocks import Moves
 
 #: Populations that lead, and as many that observe: of these the spread of log Z is the error.
@@ -33,7 +33,7 @@ class Tracked:
     log_weights: np.ndarray  # (B, P); those of a population sum to one
     log_z: np.ndarray  # (B,)
     log_density: np.ndarray  # (B, P), of the points, not normalised
-    parameters: Mapping[str, np.ndarray]
+    parameters: Arrays
 
     @property
     def leading(self) -> tuple[np.ndarray, np.ndarray]:
@@ -47,8 +47,9 @@ class Tracked:
         shares = np.exp(self.log_z[N_POPULATIONS:] - log_z)
         return {"log_z": log_z, "log_z_se": float(shares.std(ddof=1) / np.sqrt(len(shares)))}
 
-    def to(self, parameters: Mapping[str, np.ndarray], n_moves: int, rng: np.random.Generator) -> Tracked:
+    def to(self, parameters: Arrays, n_moves: int, rng: np.random.Generator) -> Tracked:
         """Take the populations to other parameters."""
+        parameters = {name: parameters[name] for name in self.parameters}  # a method may have some of its own
         log_z, log_weights = self.log_z, self.log_weights
 
         def weigh(log_density: np.ndarray) -> np.ndarray | None:
@@ -67,9 +68,9 @@ class Tracked:
 
         moved = self.chains.move(self.points, n_moves, parameters, rng, weigh=weigh)
         assert moved.log_density is not None
-        return Tracked(moved.chains, moved.x, log_weights, log_z, moved.log_density, dict(parameters))
+        return Tracked(moved.chains, moved.x, log_weights, log_z, moved.log_density, parameters)
 
-    def finish(self, parameters: Mapping[str, np.ndarray], n_moves: int, rng: np.random.Generator) -> dict[str, Any]:
+    def finish(self, parameters: Arrays, n_moves: int, rng: np.random.Generator) -> dict[str, Any]:
         """Move to the final parameters in twenty small steps, and return log Z there."""
         tracked = self
         for share in np.linspace(0.0, 1.0, 21)[1:]:
@@ -78,7 +79,7 @@ class Tracked:
         return tracked.tell()
 
 
-def begin_tracking(chains: Moves, n_points: int, parameters: Mapping[str, np.ndarray], rng: Any) -> Tracked:
+def begin_tracking(chains: Moves, n_points: int, parameters: Arrays, rng: Any) -> Tracked:
     """Anneal the first populations, each with an estimate of log Z."""
     size = -(-n_points // N_POPULATIONS)
     points, log_density, log_z = chains.draw(2 * N_POPULATIONS, size, parameters, rng)

@@ -7,9 +7,8 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_hais.inputs.arguments import check_integer, check_positive
-from pymc_hais.learning.family import Family
-from pymc_hais.learning.methods.noise import factor_covariance
-from pymc_hais.learning.neighbours import changes, log_odds, one_changed
+from pymc_hais.learning.family import Family, factor_covariance
+from pymc_hais.learning.neighbours import log_odds, one_changed
 from pymc_hais.learning.protocol import Batch, Method
 
 
@@ -78,5 +77,6 @@ class MinimumProbabilityFlow(Method):
 
     def width(self, family: Family) -> int:
         """Count the neighbours."""
-        is_real = family.visible[0].kind == "real"
-        return family.n_dims * (2 * self.n_neighbours if is_real else len(changes(family)[0]))
+        if family.visible[0].kind == "real":
+            return family.n_dims * 2 * self.n_neighbours
+        return family.n_dims * sum((one.stop - one.start) * (one.n_values - 1) for one in family.visible)

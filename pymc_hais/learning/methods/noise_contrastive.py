@@ -1,18 +1,33 @@
 """Noise-contrastive estimation: classify rows against noise, and learn log Z as a parameter."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
+from pytensor.graph.replace import vectorize_graph
+from scipy.special import expit
 
+from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.inputs.arguments import check_integer
-from pymc_hais.learning.family import KINDS, Family
-from pymc_hais.learning.methods.contrast_error import MOST_PARAMETERS, Contrast, Slopes, compile_slopes
-from pymc_hais.learning.methods.noise import Noise, bind_noise, factor_covariance, fit_frequencies
+from pymc_hais.learning.family import KINDS, Arrays, Family, factor_covariance
+from pymc_hais.learning.program import HELD
 from pymc_hais.learning.protocol import Batch, Method, Pull
 from pymc_hais.references import Gaussian
+
+#: Parameters for which the error of log Z is computed, at most: the work grows as their square.
+MOST_PARAMETERS = 2000
+#: ``(parameters, rows (m, D)) -> log densities (m,), gradients in each parameter (m, *shape)``.
+type Slopes = Callable[[Arrays, np.ndarray], tuple[np.ndarray, dict[str, np.ndarray]]]
+
+
+class Noise(NamedTuple):
+    """A density that can be drawn from: ``sample(n, rng)`` rows (n, D), and the log density (n,) of rows."""
+
+    sample: Callable[[int, np.random.Generator], np.ndarray]
+    log_density: Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -97,15 +112,102 @@ class NoiseContrastive(Method):
         for_noise = family.log_density(drawn.reshape((n * ratio, n_dims))).reshape((n, ratio)) - log_z - at_noise
         return pt.softplus(-for_rows) + pt.softplus(for_noise - log_ratio).sum(axis=1)
 
-    def finish(
-        self, state: Any, parameters: Mapping[str, np.ndarray], pull: Pull, rng: np.random.Generator
-    ) -> dict[str, Any]:
+    def finish(self, state: Any, parameters: Arrays, pull: Pull, rng: np.random.Generator) -> dict[str, Any]:
         """Return the standard error of log Z."""
         noise, slopes, rows = state
         if sum(one.size for one in parameters.values()) > MOST_PARAMETERS:
             return {"log_z_se": np.nan}
-        return {"log_z_se": Contrast(slopes, noise, rows, self.ratio, parameters).log_z_error(pull, rng)}
+        return {"log_z_se": log_z_error(slopes, noise, rows, self.ratio, parameters, pull, rng)}
 
     def width(self, family: Family) -> int:
         """Count the noise."""
         return family.n_dims * (1 + self.ratio)
+
+
+def bind_noise(reference: Any, n_dims: int) -> Noise:
+    """Return a reference for rows (n, D), its log density compiled for many of them."""
+    bound = reference.for_dimensions(n_dims) if hasattr(reference, "for_dimensions") else reference
+    one, rows = pt.dvector("row", shape=(n_dims,)), pt.dmatrix("rows")
+    function = compile_interpreted([rows], [vectorize_graph(bound.logp(one), {one: rows})])
+    return Noise(bound.sample, lambda values: np.asarray(function(np.asarray(values, dtype=np.float64))[0]))
+
+
+def fit_frequencies(family: Family, rows: np.ndarray) -> Noise:
+    """Return independent elements with the frequencies of the data, as if each value had been seen once more."""
+    low = np.concatenate([np.full(one.stop - one.start, one.low) for one in family.visible])
+    counts = np.concatenate([np.full(one.stop - one.start, one.n_values) for one in family.visible])
+    values = np.arange(counts.max())
+    seen = (rows[:, :, None] - low[:, None] == values).sum(axis=0) + (values < counts[:, None])  # (D, V)
+    tables = seen / seen.sum(axis=1, keepdims=True)
+
+    def sample(n: int, rng: np.random.Generator) -> np.ndarray:
+        ranks = (rng.random((n, len(low), 1)) > np.cumsum(tables, axis=1)).sum(axis=2)
+        return low + np.minimum(ranks, counts - 1)
+
+    def log_density(at: np.ndarray) -> np.ndarray:
+        return np.log(tables)[np.arange(len(low)), (at - low).astype(int)].sum(axis=1)
+
+    return Noise(sample, log_density)
+
+
+@untraced
+def compile_slopes(family: Family) -> Slopes:
+    """Compile the log densities of rows, and the gradient of each of them in the parameters."""
+    rows = pt.tensor("rows", dtype="float64", shape=(None, family.n_dims))
+    learnt = family.parameters
+    logp, _ = family.row_graph
+    gradients: Any = pytensor.grad(logp, list(learnt.values()))
+    function = compile_interpreted([*learnt.values(), rows], vectorize_graph([logp, *gradients], family.batched(rows)))
+
+    def evaluate(values: Arrays, at: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        log_density, *found = function(*(values[name] for name in learnt), at)
+        shapes = [(len(at), *symbol.type.shape) for symbol in learnt.values()]  # also of what is the same for all rows
+        each = [np.broadcast_to(one, shape) for one, shape in zip(found, shapes, strict=True)]
+        return np.broadcast_to(log_density, len(at)), dict(zip(learnt, each, strict=True))
+
+    return evaluate
+
+
+def log_z_error(
+    slopes: Slopes, noise: Noise, rows: np.ndarray, ratio: int, values: Arrays, pull: Pull,
+    rng: np.random.Generator,
+) -> float:  # fmt: skip
+    """Return the standard error of the learnt log Z, as log Z of the density of the fitted values.
+
+    The terms of the rows, each with draws of the noise of its own, are independent, and the fit is the zero of the mean
+    of their gradients: asymptotically its covariance is ``H^-1 S H^-1 / n``, with S the covariance of those gradients
+    and H the expected second derivatives, ``E[s (1 - s) g g']`` over rows and noise where the model can be right
+    (Gutmann and Hyvärinen 2012, theorem 3).  Here s is the probability that a row or draw is given of being a row, and
+    g the gradient of ``log p - log Z``.  The learnt log Z is off from that of the fitted parameters by ``d log_z -
+    E[grad log p]' d theta``.
+    """
+    # Gradients (m, P) in the values are multiplied by the matrix (P, P) for those in free coordinates.
+    ends = np.cumsum([one.size for one in values.values()])
+    turned = []
+    for unit in np.eye(ends[-1]):
+        parts = zip(values.items(), np.split(unit, ends[:-1]), strict=True)
+        pulled = pull({name: part.reshape(value.shape) for (name, value), part in parts})
+        turned.append(np.concatenate([np.ravel(pulled[name]) for name in values]))
+    turn = np.stack(turned)
+
+    def add_up(part: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return sums over rows, with fresh noise: second derivatives, squares of scores, scores, and g of the rows."""
+        n, drawn = len(part), np.asarray(noise.sample(len(part) * ratio, rng), dtype=np.float64)
+        at = np.concatenate([part, drawn])
+        log_density, each = slopes(values, at)
+        each["log_z"] = np.full(len(at), -1.0)
+        g = np.hstack([each[name].reshape(len(at), -1) for name in values]) @ turn
+        log_ratio = log_density - values["log_z"] - noise.log_density(at) - np.log(ratio)
+        is_possible = np.isfinite(log_density)
+        s, g = np.where(is_possible, expit(log_ratio), 0.0), np.where(is_possible[:, None], g, 0.0)
+        scores = (s[n:, None] * g[n:]).reshape(n, ratio, -1).sum(axis=1) - (1.0 - s[:n, None]) * g[:n]
+        return g.T @ ((s * (1.0 - s))[:, None] * g), scores.T @ scores, scores.sum(axis=0), g[:n].sum(axis=0)
+
+    n_kept = max(2000, 10 * len(turn))  # rows are enough for covariances
+    kept = rows[rng.permutation(len(rows))[:n_kept]]
+    n_parts = -(-len(kept) * (1 + ratio) * len(turn) // HELD)
+    sums = [add_up(part) for part in np.array_split(kept, n_parts)]
+    bend, squares, scores, slope = (sum(one) / len(kept) for one in zip(*sums, strict=True))
+    # A direction with second derivatives of less than 1e-10 of the largest changes nothing.
+    way = np.linalg.lstsq(bend, slope, rcond=1e-10)[0]
+    return float(np.sqrt(way @ (squares - np.outer(scores, scores)) @ way / len(rows)))

@@ -1,12 +1,11 @@
 """Score matching: the gradient of the log density in the row, which does not depend on log Z."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.scalar.basic import Add as ScalarAdd
 from pytensor.scalar.basic import Mul, Neg, Sub, TrueDiv
@@ -16,13 +15,6 @@ from pytensor.tensor.math import Dot, Sum
 from pymc_hais.inputs.arguments import check_flag, check_integer
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.protocol import Batch, Method
-
-
-class Feature(NamedTuple):
-    """Linear functions of a row: ``u = rows M``, (m, L)."""
-
-    values: Any  # u
-    matrix: Any  # M (D, L); None for the row itself
 
 
 def trace_of_hessian(family: Family, rows: pt.TensorVariable) -> tuple[Any, Any]:
@@ -41,15 +33,14 @@ def trace_of_hessian(family: Family, rows: pt.TensorVariable) -> tuple[Any, Any]
         each = curvature_along(family, pt.repeat(rows, n_dims, axis=0), directions)
         return log_density, each.reshape((n, n_dims)).sum(axis=1)
     total = pt.zeros_like(log_density)
-    for feature in features:
-        others = [one.values for one in features if one is not feature]
-        others = [one for one in others if one is not rows]
-        slope: Any = pytensor.grad(log_density.sum(), feature.values, consider_constant=others)
-        if feature.values not in set(ancestors([slope])):
+    for feature, matrix in features.items():
+        others = [one for one in features if one is not feature and one is not rows]
+        slope: Any = pytensor.grad(log_density.sum(), feature, consider_constant=others)
+        if feature not in set(ancestors([slope])):
             continue  # linear in it
-        bend: Any = pytensor.grad(slope.sum(), feature.values, consider_constant=others, disconnected_inputs="ignore")
+        bend: Any = pytensor.grad(slope.sum(), feature, consider_constant=others, disconnected_inputs="ignore")
         scales = family.spread**2
-        squares = scales if feature.matrix is None else (scales[:, None] * feature.matrix**2).sum(axis=0)
+        squares = scales if matrix is None else (scales[:, None] * matrix**2).sum(axis=0)
         total = total + (bend * squares).sum(axis=1)
     return log_density, total
 
@@ -70,23 +61,26 @@ def curvature_along(family: Family, rows: pt.TensorVariable, directions: pt.Tens
     return (product * directions).sum(axis=1)
 
 
-def find_features(log_density: pt.TensorVariable, rows: pt.TensorVariable) -> list[Feature] | None:
+def find_features(log_density: pt.TensorVariable, rows: pt.TensorVariable) -> dict[Any, Any] | None:
     """Return the linear features, if a graph (m,) is a sum of functions of one feature each; else None.
 
+    Features are ``u = rows M``, (m, L), with their matrices M (D, L); None for the rows themselves.
     Read from the structure alone: products of the rows with one matrix, elementwise operations on one such product,
     sums over its axis, and sums of those.
     """
     matrices: dict[Any, Any] = {rows: None}
     owner: dict[Any, Any] = {rows: rows}  # what is elementwise in one feature -> the feature
     summed: set[Any] = set()
-    used: set[Any] = set()
+    features: dict[Any, Any] = {}
     dependent: set[Any] = {rows}
     for node in io_toposort([rows], [log_density]):
         inputs = [one for one in node.inputs if one in dependent]
         if not inputs:
             continue
         dependent.update(node.outputs)
-        output = node.outputs[0]
+        output, scalar = node.outputs[0], node.op.scalar_op if isinstance(node.op, Elemwise) else None
+        is_linear = isinstance(scalar, ScalarAdd | Sub | Neg) or (isinstance(scalar, Mul) and len(inputs) == 1)
+        is_linear = is_linear or (isinstance(scalar, TrueDiv) and inputs == [node.inputs[0]])
         if isinstance(node.op, Dot) and inputs == [node.inputs[0]] and inputs[0] in matrices:
             before = matrices[inputs[0]]
             matrices[output] = node.inputs[1] if before is None else pt.dot(before, node.inputs[1])
@@ -99,23 +93,12 @@ def find_features(log_density: pt.TensorVariable, rows: pt.TensorVariable) -> li
             owner[output] = owner[inputs[0]]
         elif isinstance(node.op, Sum) and node.op.axis in ((1,), 1) and inputs[0] in owner:
             summed.add(output)
-            used.add(owner[inputs[0]])
-        elif isinstance(node.op, Elemwise) and all(one in summed for one in inputs) and _is_linear(node, inputs):
+            features[owner[inputs[0]]] = matrices[owner[inputs[0]]]
+        elif is_linear and all(one in summed for one in inputs):
             summed.add(output)
         else:
             return None
-    if log_density not in summed:
-        return None
-    return [Feature(one, matrices[one]) for one in used]
-
-
-def _is_linear(node: Apply, inputs: list[Any]) -> bool:
-    scalar = node.op.scalar_op
-    if isinstance(scalar, ScalarAdd | Sub | Neg):
-        return True
-    if isinstance(scalar, TrueDiv):
-        return inputs == [node.inputs[0]]
-    return isinstance(scalar, Mul) and len(inputs) == 1
+    return features if log_density in summed else None
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,13 @@
 """Expectation maximisation with a closed M-step: every step takes all rows, and no gradient."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from pymc_hais.learning.binary.statistics import total
-from pymc_hais.learning.optimisers.descent import Departure, Descent
-from pymc_hais.learning.optimisers.distance import MeanCovariance, root_mean_square
-from pymc_hais.learning.optimisers.trace import Ending
+from pymc_hais.learning.family import Arrays
+from pymc_hais.learning.optimisers.descent import Departure, Descent, Ending
+from pymc_hais.learning.optimisers.distance import MeanCovariance
 from pymc_hais.learning.program import Gradient, flatten
 
 #: Steps by default.
@@ -21,9 +20,9 @@ class _Steps:
     """E- and M-steps that continue from the last one."""
 
     def __init__(self, descent: Descent) -> None:
-        self.descent, self.method = descent, descent.method
+        self.descent = descent
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
-        self.values = descent.values(descent.start())
+        self.values = descent.values(descent.start(descent.first))
         self.objective = np.nan  # minus the mean score, of the values before
         self.change, self.errors, self.left, self._length = dict[str, np.ndarray](), np.empty(0), np.inf, np.inf
 
@@ -38,12 +37,23 @@ class _Steps:
         if not np.isfinite([self.objective, *(np.abs(one).max() for one in self.change.values())]).all():
             return False
         self.values = new
-        if is_judged:
-            others = [_step(descent, whole.without(one), values) for one in groups] if len(groups) > 1 else []
-            self.errors = _jackknife(others, new)
-            length = _length(flatten(self.change), self.errors)
-            self.left, self._length = _rest(length, self._length), length
+        if not is_judged:
+            return True
+        if len(groups) > 1:  # the jackknife: M-steps without each group
+            others = np.stack([flatten(_step(descent, whole.without(one), values)) for one in groups])
+            squares = (others - others.mean(axis=0)) ** 2
+            self.errors = np.sqrt((len(groups) - 1) / len(groups) * squares.sum(axis=0))
+        # The remaining distance, if each step is shorter than the one before by the same share.
+        before, self._length = self._length, self.length_of(flatten(self.change))
+        is_shorter = self._length < before < np.inf
+        self.left = self._length**2 / (before - self._length) if is_shorter else np.inf
+        if self._length == 0.0:
+            self.left = 0.0
         return True
+
+    def length_of(self, change: np.ndarray) -> float:
+        """Return the root mean square of a change of the parameters (P,) in their standard errors."""
+        return MeanCovariance(self.errors**2).length(change) if self.errors.size else np.inf
 
     def leads_lower(self, step: int) -> bool:
         """Whether steps from near a stationary point lead to a higher likelihood; if so, go there.
@@ -53,11 +63,8 @@ class _Steps:
         rest, height = self.values, self.objective
         away = _DEPARTURE.errors * self.errors * self.descent.rng.normal(size=self.errors.shape)
         moved = self.descent.unflatten(flatten(rest) + away)
-        constraints = self.descent.constraints
         try:
-            self.values = {
-                name: constraints[name].value(constraints[name].start(name, one)) for name, one in moved.items()
-            }
+            self.values = self.descent.values(self.descent.start(moved))
         except ValueError:  # no place where parameters may be
             return False
         for _ in range(_DEPARTURE.n_steps):
@@ -70,10 +77,7 @@ class _Steps:
 
 
 def minimise(descent: Descent) -> Ending:
-    """Make E- and M-steps until the remaining change is small beside its sampling error over the rows.
-
-    The error is that of the jackknife: M-steps without each of a few groups of rows.
-    """
+    """Make E- and M-steps until the remaining change is small beside its sampling error over the rows."""
     method: Any = descent.method
     steps, last, step, reason = _Steps(descent), list[np.ndarray](), 0, "n_steps"
     try:
@@ -101,25 +105,12 @@ def minimise(descent: Descent) -> Ending:
     if reason == "n_steps" and not method.e_step.is_exact and last:
         half = len(last) // 2  # the means of both halves hardly vary by the noise of the steps
         drift = np.mean(last[half:], axis=0) - np.mean(last[: max(half, 1)], axis=0)
-        left = _length(drift, steps.errors)
+        left = steps.length_of(drift)
         reason = "tolerance" if left <= 1.0 else "n_steps"
     return Ending(steps.values, reason, left, step, steps.objective, "numpy", steps.state)
 
 
-def _length(change: np.ndarray, errors: np.ndarray) -> float:
-    """Return the root mean square of a change of the parameters (P,) in their standard errors."""
-    known = MeanCovariance(errors**2)
-    return root_mean_square(known.squared(change[None]), known.n) if errors.size else np.inf
-
-
-def _rest(length: float, before: float) -> float:
-    """Return the remaining distance, if each step is shorter than the one before by the same share."""
-    if length == 0.0:
-        return 0.0
-    return length**2 / (before - length) if length < before < np.inf else np.inf
-
-
-def _step(descent: Descent, statistics: Any, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _step(descent: Descent, statistics: Any, values: Arrays) -> dict[str, np.ndarray]:
     """Make the M-step, and move its result into the constraints."""
     method: Any = descent.method
     found = dict(method.m_step(statistics, dict(values)))
@@ -133,11 +124,3 @@ def _step(descent: Descent, statistics: Any, values: Mapping[str, np.ndarray]) -
         constraint = descent.constraints[name]
         new[name] = constraint.value(constraint.tidy(constraint.start(name, one)))
     return new
-
-
-def _jackknife(others: list[dict[str, np.ndarray]], whole: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return standard errors (P,) from the results without each group; infinite ones where there is one group."""
-    if not others:
-        return np.empty(0)
-    each = np.stack([flatten({name: one[name] for name in whole}) for one in others])
-    return np.sqrt((len(each) - 1) / len(each) * ((each - each.mean(axis=0)) ** 2).sum(axis=0))

@@ -144,18 +144,19 @@ def read_constraints(parameters: Any) -> dict[str, Constraint]:
     pairs = parameters.items() if isinstance(parameters, Mapping) else [(name, None) for name in parameters]
     if twice := [name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1]:
         raise ValueError(f"`parameters` names {twice[0]!r} twice.")
-    return {name: _constraint(name, given) for name, given in pairs}
-
-
-def _constraint(name: str, given: Any) -> Constraint:
     known = {"positive": Positive(), "non_positive": NonPositive()}
     known |= {"unit_norm": UnitNorm(-1), "unit_norm_columns": UnitNorm(0)}
-    if given is None:
-        return Constraint()
-    if callable(given):
-        return Projected(given)
-    if not isinstance(given, str) or given not in known:
-        raise ValueError(
-            f"The constraint of `{name}` must be None, one of {tuple(known)} or a function of its value; got {given!r}."
-        )
-    return known[given]
+    found = {}
+    for name, given in pairs:
+        if given is None:
+            found[name] = Constraint()
+        elif callable(given):
+            found[name] = Projected(given)
+        elif isinstance(given, str) and given in known:
+            found[name] = known[given]
+        else:
+            raise ValueError(
+                f"The constraint of `{name}` must be None, one of {tuple(known)} or a function of its value; "
+                f"got {given!r}."
+            )
+    return found

@@ -1,4 +1,4 @@
-"""The state that every optimiser works with: program, data, constraints, callbacks and progress bar."""
+"""What every optimiser works with: the data, constraints, callbacks and bar of a fit; its kept steps, and its end."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,16 +7,63 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_hais.learning.family import Family
+from pymc_hais.learning.family import Arrays, Family
 from pymc_hais.learning.held_out import HeldOut
 from pymc_hais.learning.optimisers.constraints import Constraint
-from pymc_hais.learning.optimisers.trace import Trace
 from pymc_hais.learning.program import Gradient, flatten
 from pymc_hais.learning.protocol import Batch, Method
 from pymc_hais.runner.timing import Clock
 
+#: Steps that are kept; where there are more, every other one is given up.
+N_KEPT = 200
+#: Why a fit may end; only the first says that it has converged.
+REASONS = (
+    "tolerance", "n_steps", "max_seconds", "interrupt", "scattered", "diverged", "stuck", "flat", "unseen", "annealed",
+)  # fmt: skip
 #: ``(step, values, objective) -> None``: a user's function, called after each step.
-type Callback = Callable[[int, Mapping[str, np.ndarray], float], Any]
+type Callback = Callable[[int, Arrays, float], Any]
+
+
+@dataclass
+class Trace:
+    """Parameters and monitors of at most :data:`N_KEPT` steps, evenly spaced; objectives are means since the last."""
+
+    steps: list[int] = field(default_factory=list)
+    values: list[dict[str, np.ndarray]] = field(default_factory=list)
+    monitors: list[dict[str, float]] = field(default_factory=list)
+    stride: int = 1
+    _waiting: list[float] = field(default_factory=list)
+
+    def add(self, step: int, values: Arrays, gradient: Gradient, monitors: Callable[[], Mapping[str, float]]) -> None:
+        """Note a step, and keep it if it is due."""
+        self._waiting.append(gradient.objective)
+        if step % self.stride:
+            return
+        norm = float(np.hypot.reduce([np.hypot.reduce(np.ravel(one)) for one in gradient.by_name.values()]))
+        self.steps.append(step)
+        self.values.append({name: np.array(value) for name, value in values.items()})
+        self.monitors.append({"objective": float(np.mean(self._waiting)), "gradient_norm": norm, **monitors()})
+        self._waiting.clear()
+        if len(self.steps) > N_KEPT:
+            self.stride *= 2
+            kept = [i for i, one in enumerate(self.steps) if one % self.stride == 0]
+            self.steps = [self.steps[i] for i in kept]
+            self.values = [self.values[i] for i in kept]
+            self.monitors = [self.monitors[i] for i in kept]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a fit ended."""
+
+    values: dict[str, np.ndarray]  # of the parameters, the method's own among them
+    reason: str  # of REASONS
+    excess: float  # root mean square of the standard errors that are left to the zero of the gradient
+    n_steps: int
+    objective: float  # of all rows where it is known, else over the last steps, or those at their mean
+    backend: str
+    state: Any  # of the method
+    where: str = ""  # the parameter that is to blame, where one is
 
 
 class Departure(NamedTuple):
@@ -45,31 +92,35 @@ class Descent:
     held_out: HeldOut | None = None
     trace: Trace = field(default_factory=Trace)
 
-    def start(self) -> dict[str, np.ndarray]:
-        """Return the coordinates of the first values."""
-        return {name: self.constraints[name].start(name, value) for name, value in self.first.items()}
+    def start(self, values: Arrays) -> dict[str, np.ndarray]:
+        """Return the coordinates of some values; refuse values that are not allowed."""
+        return {name: self.constraints[name].start(name, value) for name, value in values.items()}
 
-    def values(self, free: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    @property
+    def bounds(self) -> list[tuple[float | None, float | None]]:
+        """The lower and upper bound of each coordinate (P,)."""
+        return [self.constraints[name].bounds for name, value in self.first.items() for _ in range(value.size)]
+
+    def values(self, free: Arrays) -> dict[str, np.ndarray]:
         """Return the values at some coordinates."""
         return {name: self.constraints[name].value(value) for name, value in free.items()}
 
-    def gradient(self, free: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def gradient(self, free: Arrays, gradient: Arrays) -> dict[str, np.ndarray]:
         """Turn a gradient in the values into one in the coordinates."""
         return {name: self.constraints[name].gradient(value, gradient[name]) for name, value in free.items()}
 
-    def finish(self, state: Any, values: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def finish(self, state: Any, values: Arrays) -> dict[str, Any]:
         """Return the method's numbers about the final values, and those of the held-out rows."""
-        free = {name: self.constraints[name].start(name, value) for name, value in values.items()}
-        found = self.method.finish(state, values, partial(self.gradient, free), self.rng)
+        found = self.method.finish(state, values, partial(self.gradient, self.start(values)), self.rng)
         if self.held_out is None or "log_z" not in found:
             return found
         return found | self.held_out.tell(values, found["log_z"], found["log_z_se"])
 
-    def tidy(self, free: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def tidy(self, free: Arrays) -> dict[str, np.ndarray]:
         """Move coordinates back into the constraints."""
         return {name: self.constraints[name].tidy(np.asarray(value)) for name, value in free.items()}
 
-    def can_move(self, free: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray]) -> np.ndarray:
+    def can_move(self, free: Arrays, gradient: Arrays) -> np.ndarray:
         """Whether each coordinate (P,) can move against its gradient, without a bound that holds it."""
         return flatten({name: self.constraints[name].can_move(value, gradient[name]) for name, value in free.items()})
 
@@ -79,9 +130,14 @@ class Descent:
         parts = zip(self.first.items(), np.split(flat, ends), strict=True)
         return {name: part.reshape(one.shape) for (name, one), part in parts}
 
-    def note(self, step: int, values: Mapping[str, np.ndarray], gradient: Gradient, state: Any, done: float) -> None:
+    def note(self, step: int, values: Arrays, gradient: Gradient, state: Any, done: float) -> None:
         """Keep a step, tell the user's callbacks, and move the bar."""
-        self.trace.add(step, values, gradient, lambda: self._monitors(state))
+
+        def monitors() -> dict[str, float]:
+            found = self.method.monitors(state)
+            return found if self.held_out is None else found | self.held_out.tell(*self.method.log_z(state))
+
+        self.trace.add(step, values, gradient, monitors)
         for callback in self.callbacks:
             callback(step, values, gradient.objective)
         self.show(done)
@@ -94,10 +150,6 @@ class Descent:
             shown = f"{last['held_out']:.2f} ± {last['held_out_mcse']:.2f}"
         self.report(min(done, 1.0), np.nan, shown)
 
-    def _monitors(self, state: Any) -> dict[str, float]:
-        found = self.method.monitors(state)
-        return found if self.held_out is None else found | self.held_out.tell(*self.method.log_z(state))
-
     def batches(self, size: int) -> Iterator[np.ndarray]:
         """Yield which rows (m,) go into a step: all of them in a random order, and again."""
         order = np.empty(0, dtype=int)
@@ -107,13 +159,7 @@ class Descent:
             batch, order = order[:size], order[size:]
             yield batch
 
-    def batch(
-        self,
-        places: np.ndarray,
-        values: Mapping[str, np.ndarray],
-        step: int,
-        gradient: Mapping[str, np.ndarray] | None = None,
-    ) -> Batch:
+    def batch(self, places: np.ndarray, values: Arrays, step: int, gradient: Arrays | None = None) -> Batch:
         """Return the batch from which a method prepares a step."""
         return Batch(np.ascontiguousarray(self.rows[places]), places, values, step, gradient)
 

@@ -8,16 +8,18 @@ between them, is ``T^2 = n g' S^-1 g``: it depends neither on H nor on the units
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_hais.learning.program import N_PIECES
+from pymc_hais.learning.program import N_PIECES, Gradient, flatten
 
 #: Parameters whose covariance is measured, at most; of more only the variances.
 MOST = 100
 #: Samples of the gradient for each parameter: the inverse of a covariance from fewer is far too large.
 SAMPLES = 3
+#: Blocks of the steps, each long enough for gradients that depend on those before, as those of chains do.
+N_BLOCKS = 10
 #: Eigenvalues of the correlation matrix, as a share of the largest, below which a direction has no variance.
 _SINGULAR = 1e-9
 
@@ -56,32 +58,31 @@ class MeanCovariance:
             return np.inf
         z = gradients[:, used] / np.sqrt(self.variances[used])
         with np.errstate(over="ignore"):
-            return self.shrink * float(np.sum(np.square(z if self.covariance is None else z @ self._whitening)))
+            if self.covariance is not None:  # make correlated gradients, each of variance one, independent
+                values, vectors = self._eigen
+                z = z @ (vectors / np.sqrt(np.maximum(values, _SINGULAR * values[-1:])))
+            return self.shrink * float(np.sum(np.square(z)))
+
+    def length(self, gradient: np.ndarray) -> float:
+        """Return the root mean square of a gradient (P,), in standard deviations, over its directions."""
+        return float(np.sqrt(self.squared(gradient[None]) / self.n))
 
     @cached_property
     def n(self) -> int:
         """The number of directions in which the gradient varies, at least one."""
         if self.covariance is None:
             return max(int(np.count_nonzero(self.variances)), 1)
-        return max(int(np.sum(self._values > _SINGULAR * self._values[-1:])), 1)
+        values, _ = self._eigen
+        return max(int(np.sum(values > _SINGULAR * values[-1:])), 1)
 
     @cached_property
     def _eigen(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues and eigenvectors of the correlation matrix."""
         assert self.covariance is not None
         used = self.variances > 0.0
         scale = np.sqrt(self.variances[used])
         values, vectors = np.linalg.eigh(self.covariance[np.ix_(used, used)] / np.outer(scale, scale))
         return values, vectors
-
-    @property
-    def _values(self) -> np.ndarray:
-        return self._eigen[0]
-
-    @property
-    def _whitening(self) -> np.ndarray:
-        """Return the matrix that correlated gradients, each of variance one, are multiplied by."""
-        values, vectors = self._eigen
-        return vectors / np.sqrt(np.maximum(values, _SINGULAR * values[-1:]))
 
 
 def build_mean_covariance(samples: np.ndarray, shares: np.ndarray, free: np.ndarray) -> MeanCovariance:
@@ -98,11 +99,6 @@ def build_mean_covariance(samples: np.ndarray, shares: np.ndarray, free: np.ndar
 def count_pieces(n_parameters: int) -> int:
     """Return into how many pieces the rows are cut, for the spread of their gradients."""
     return max(48, SAMPLES * n_parameters) if n_parameters <= MOST else N_PIECES
-
-
-def root_mean_square(squared: float, n: int) -> float:
-    """Return the root mean square over n directions, given the sum of squares, which may be slightly below zero."""
-    return float(np.sqrt(max(squared, 0.0) / n))
 
 
 def is_flat(mean: np.ndarray, variances: np.ndarray) -> bool:
@@ -136,3 +132,83 @@ def are_rounding(deviations: np.ndarray, sizes: np.ndarray, spread: float) -> np
     ``deviations`` (P,) is that of the gradient from sample to sample, ``spread`` that of the objective.
     """
     return (deviations > 0.0) & (deviations * np.maximum(sizes, 1.0) < 1e-12 * spread)
+
+
+class Gradients:
+    """Sums of gradients over blocks of steps, and the objectives of the steps.
+
+    Products are kept of few parameters only, and all sums from the first gradient: a spread that is much smaller than
+    the mean would be lost in rounding.
+    """
+
+    def __init__(self, n: int, n_blocks: int = N_BLOCKS) -> None:
+        self.objectives = list[float]()
+        self.n_blocks, self._first = n_blocks, np.zeros(n)
+        self._sums, self._counts = np.zeros((n_blocks, n)), np.zeros(n_blocks)
+        self._products = np.zeros((n, n) if n <= MOST else n)
+
+    def add(self, done: float, gradient: Gradient) -> None:
+        """Add the gradient of a step to its block; ``done`` in [0, 1] is the share of the steps made before."""
+        block = min(int(done * self.n_blocks), self.n_blocks - 1)
+        one = flatten(gradient.by_name)
+        if not self.objectives:
+            self._first = one
+        self.objectives.append(gradient.objective)
+        self._counts[block] += 1
+        moved = one - self._first
+        self._sums[block] += moved
+        self._products += np.outer(moved, moved) if self._products.ndim == 2 else moved**2
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean (P,) over all steps."""
+        return self._first + self._sums.sum(axis=0) / max(len(self.objectives), 1)
+
+    @property
+    def blocks(self) -> np.ndarray:
+        """The deviations (B, P) of the means of the blocks from that of all of them; none where a block is empty."""
+        if not self._counts.all():
+            return np.empty((0, self._sums.shape[1]))
+        means = self._sums / self._counts[:, None]
+        return means - means.mean(axis=0)
+
+    def covariance(self) -> np.ndarray:
+        """Return the covariance (P, P) of single steps, or of many parameters the variances (P,)."""
+        n = len(self.objectives)
+        moved = self._sums.sum(axis=0) / n
+        square = np.outer(moved, moved) if self._products.ndim == 2 else moved**2
+        return (self._products / n - square) * n / (n - 1.0)
+
+    def variances(self) -> np.ndarray:
+        """Return the variances (P,) of single steps."""
+        covariance = self.covariance()
+        return np.maximum(np.diagonal(covariance) if covariance.ndim == 2 else covariance, 0.0)
+
+    def mean_covariance(self, share: float, free: np.ndarray) -> MeanCovariance:
+        """Return the covariance, in the free parameters, of a mean over all rows; a step has ``share`` of them."""
+        variances, covariance = share * self.variances()[free], self.covariance()
+        n, n_free = len(self.objectives), len(variances)
+        if covariance.ndim == 1 or n <= n_free + 2:
+            return MeanCovariance(variances)
+        return MeanCovariance(variances, share * covariance[np.ix_(free, free)], (n - n_free - 2) / (n - 1.0))
+
+    def excess(self, share: float, free: np.ndarray) -> float:
+        """Return the root mean square of the mean, in units of its standard deviation over samples of all rows."""
+        if len(self.objectives) < 2:
+            return np.inf
+        return MeanCovariance(share * self.variances()[free]).length(self.mean[free])
+
+    def are_stationary(self, free: Any = slice(None)) -> bool:
+        """Whether the mean gradient is no larger than the spread of the blocks; along a trend it keeps one sign.
+
+        Blocks, and not steps, since gradients of chains depend on those before.
+        """
+        blocks = self.blocks[:, free]
+        if not len(blocks):
+            return False
+        error = blocks.std(axis=0, ddof=1) / np.sqrt(self.n_blocks)
+        moved = error > 0.0
+        z = self.mean[free][moved] / error[moved]
+        # The square of Student's t with nine degrees of freedom has the mean 9 / 7 and the standard deviation 2.3.  The
+        # mean of p squares may be three times as large, and four standard deviations more.
+        return bool(z.size == 0 or np.mean(z**2) <= 4.0 + 9.2 / np.sqrt(z.size))

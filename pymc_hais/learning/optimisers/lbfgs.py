@@ -11,9 +11,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from pymc_hais.learning.optimisers import distance
-from pymc_hais.learning.optimisers.descent import Departure, Descent, refuse_infinite
-from pymc_hais.learning.optimisers.trace import Ending
-from pymc_hais.learning.program import Gradient, Samples, build_program, cut, flatten, piece_size
+from pymc_hais.learning.optimisers.descent import Departure, Descent, Ending, refuse_infinite
+from pymc_hais.learning.program import build_program, cut, flatten, piece_size
 
 #: Iterations by default.
 N_STEPS = 1000
@@ -36,7 +35,7 @@ class _Objective:
     """Value and gradient of one flat vector, and what was found there last."""
 
     def __init__(self, descent: Descent) -> None:
-        self.descent, free = descent, descent.start()
+        self.descent, free = descent, descent.start(descent.first)
         self.first = flatten(free)
         index = np.arange(len(descent.rows))
         values = descent.values(free)
@@ -49,18 +48,16 @@ class _Objective:
         self.program = build_program(descent.method, descent.family, trial, self.pieces.extras[0])
         if not self.program.is_separable:
             raise ValueError(f"{descent.method.name} has no terms of the rows: pass optimizer=pm.adam().")
-        self.at, self.gradient, self.highest = self.first, Gradient(np.nan, {}), 0.0
-        self.samples = Samples(*(np.empty(0),) * 3)
+        self.highest = 0.0
         self.evaluate(self.first)
         refuse_infinite(descent, self.gradient)
-        self.scale = self._scale()
 
     def evaluate(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         """Evaluate and record the objective; where a density is zero, return a high wall."""
         free = self.descent.unflatten(flat)
         with np.errstate(over="ignore", invalid="ignore"):
             values, pull = self.descent.values(free), partial(self.descent.gradient, free)
-            self.gradient, self.samples = self.pieces.evaluate(self.program, values, pull)
+            self.gradient, self.objectives, self.gradients = self.pieces.evaluate(self.program, values, pull)
         self.at, flat_gradient = np.array(flat), flatten(self.gradient.by_name)
         if not (np.isfinite(self.gradient.objective) and np.isfinite(flat_gradient).all()):
             return self.highest + 1e3 * (1.0 + abs(self.highest)), np.zeros_like(flat)
@@ -76,40 +73,39 @@ class _Objective:
     def excess(self) -> float:
         """How many standard errors are left to the zero of the gradient: root mean square."""
         gradient = flatten(self.gradient.by_name)
-        if not np.isfinite(self.samples.objectives).all():
+        if not np.isfinite(self.objectives).all():
             return np.inf
         free = self.descent.can_move(self.descent.unflatten(self.at), self.gradient.by_name)
-        errors = distance.build_mean_covariance(self.samples.gradients, self.samples.shares, free)
-        return distance.root_mean_square(errors.squared(gradient[None, free]), errors.n)
+        errors = distance.build_mean_covariance(self.gradients, self.pieces.shares, free)
+        return errors.length(gradient[free])
 
     def is_flat(self) -> bool:
         """Whether the gradient no longer depends on the rows."""
         n = len(self.descent.rows)
-        return n > 1 and distance.is_flat(flatten(self.gradient.by_name), self._variances() * n)
+        return n > 1 and distance.is_flat(flatten(self.gradient.by_name), self._variance(self.gradients) * n)
 
     def unseen(self) -> str:
         """Name a parameter that the method does not see in these rows; "" if there is none."""
         sizes = np.maximum(np.abs(self.at), np.abs(self.first))
-        is_rounding = distance.are_rounding(np.sqrt(self._variances()), sizes, self._spread())
-        bad = self.descent.unflatten(is_rounding | distance.are_told_by_few(self.samples.gradients))
+        is_rounding = distance.are_rounding(np.sqrt(self._variance(self.gradients)), sizes, self._spread())
+        bad = self.descent.unflatten(is_rounding | distance.are_told_by_few(self.gradients))
         return next((name for name, one in bad.items() if one.any()), "")
 
-    def _variances(self) -> np.ndarray:
-        """Return the variances (P,) of the mean gradient."""
-        _, gradients, shares = self.samples
-        return shares @ (gradients - shares @ gradients) ** 2 / max(len(shares) - 1, 1)
+    def _variance(self, samples: np.ndarray) -> Any:
+        """Return the variance of the mean over all rows of objectives (K,) or gradients (K, P) of the pieces."""
+        shares = self.pieces.shares
+        return shares @ (samples - shares @ samples) ** 2 / max(len(shares) - 1, 1)
 
     def _spread(self) -> float:
         """Return the standard error of the objective as a mean over the rows."""
-        objectives, _, shares = self.samples
-        return float(np.sqrt(shares @ (objectives - shares @ objectives) ** 2 / max(len(shares) - 1, 1)))
+        return float(np.sqrt(self._variance(self.objectives)))
 
     def _scale(self) -> np.ndarray:
         """Return changes (P,) of the coordinates that make about the difference of one row from another.
 
         A search in these units is the same whatever the units of the parameters and of the data.
         """
-        deviations, spread = np.sqrt(self._variances()), self._spread()
+        deviations, spread = np.sqrt(self._variance(self.gradients)), self._spread()
         found = np.divide(spread, deviations, out=np.full_like(deviations, np.nan), where=deviations > 0.0)
         known = found[np.isfinite(found) & (found > 0.0)]
         return np.where(np.isfinite(found) & (found > 0.0), found, np.median(known) if known.size else 1.0)
@@ -118,10 +114,7 @@ class _Objective:
         """Run SciPy's L-BFGS-B, which ends by its callback, or where it can go on no more."""
         self.go_to(start)
         scale, height_scale = shorter * self._scale(), self._spread() * np.sqrt(len(self.descent.rows)) or 1.0
-        options: dict[str, float] = {"maxcor": _SEARCH.memory, "ftol": 0.0, "gtol": 0.0}
-        options |= {"maxiter": n_steps, "maxfun": 10 * n_steps + 100}
-        constraints, sizes = self.descent.constraints, [one.size for one in self.descent.first.values()]
-        bounds = [constraints[name].bounds for name, n in zip(self.descent.first, sizes, strict=True) for _ in range(n)]
+        limits = {"maxcor": _SEARCH.memory, "maxiter": n_steps, "maxfun": 10 * n_steps + 100}
 
         def scaled(at: np.ndarray) -> tuple[float, np.ndarray]:
             height, gradient = self.evaluate(at * scale)
@@ -131,7 +124,10 @@ class _Objective:
             self.go_to(intermediate_result.x * scale)
             callback(self.at)
 
-        minimize(scaled, start / scale, jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options)
+        minimize(
+            scaled, start / scale, jac=True, method="L-BFGS-B", bounds=self.descent.bounds, callback=after,
+            options={**limits, "ftol": 0.0, "gtol": 0.0},
+        )  # fmt: skip
 
     def find_lower(self, rest: np.ndarray) -> np.ndarray | None:
         """Return a lower point that a search finds from near a stationary point, if there is one.
@@ -166,7 +162,10 @@ def minimise(descent: Descent) -> Ending:
         step, best = step + 1, np.array(at)
         excess = objective.excess
         reason = _reason(descent, excess, step)
-        done = max(_pace(first, excess, descent.tolerance), step / descent.n_steps)
+        done = step / descent.n_steps
+        if np.isfinite(first) and 0.0 < excess < np.inf and first > descent.tolerance:
+            # The completed share of the distance to the tolerance, on a logarithmic scale.
+            done = max(float(np.log(first / excess) / np.log(first / descent.tolerance)), done)
         values = descent.values(descent.unflatten(best))
         descent.note(step, values, objective.gradient, objective.state, done)
 
@@ -205,13 +204,6 @@ def minimise(descent: Descent) -> Ending:
     values = descent.values(descent.unflatten(best))
     height, backend = objective.gradient.objective, objective.program.backend
     return Ending(values, reason, excess, step, height, backend, objective.state, where)
-
-
-def _pace(first: float, excess: float, tolerance: float) -> float:
-    """Return the completed share of the distance to the tolerance, on a logarithmic scale."""
-    if not (np.isfinite(first) and 0.0 < excess < np.inf and first > tolerance):
-        return 0.0
-    return float(np.log(first / excess) / np.log(first / tolerance))
 
 
 def _reason(descent: Descent, excess: float, step: int) -> str:

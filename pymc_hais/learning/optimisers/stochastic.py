@@ -6,17 +6,19 @@ show whether this mean is a stationary point.
 Averaging: Polyak and Juditsky (1992), "Acceleration of stochastic approximation by averaging".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 
+from pymc_hais.learning.family import Arrays
 from pymc_hais.learning.optimisers import distance
-from pymc_hais.learning.optimisers.descent import Descent, refuse_infinite
-from pymc_hais.learning.optimisers.distance import MOST, REST, SAMPLES, root_mean_square
-from pymc_hais.learning.optimisers.gradients import N_BLOCKS, Gradients
-from pymc_hais.learning.optimisers.steps import build_steps
-from pymc_hais.learning.optimisers.trace import Ending
+from pymc_hais.learning.optimisers.descent import Descent, Ending, refuse_infinite
+from pymc_hais.learning.optimisers.distance import MOST, N_BLOCKS, REST, SAMPLES, Gradients
 from pymc_hais.learning.program import Gradient, Program, build_program, flatten
 
 
@@ -48,6 +50,11 @@ class _Standing(NamedTuple):
 
 
 SCHEDULE, _STAND = _Schedule(), _Standing()
+#: PyMC's optimisers that move every element by its own gradients alone.
+_ELEMENTWISE = (
+    pm.sgd, pm.momentum, pm.nesterov_momentum, pm.adagrad, pm.adagrad_window, pm.rmsprop, pm.adadelta, pm.adam,
+    pm.adamax,
+)  # fmt: skip
 
 
 def minimise(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> Ending:
@@ -66,7 +73,7 @@ def minimise(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -
         reason = "interrupt"
     values = descent.values(iterates.result())
     if iterates.is_uphill():
-        reason, values = "diverged", descent.values(descent.start())
+        reason, values = "diverged", descent.values(descent.start(descent.first))
     elif reason in ("tolerance", "scattered", "n_steps") and not descent.method.is_final(iterates.first_averaged):
         reason = "annealed"
     objective = float(np.mean(iterates.seen.objectives or [np.nan]))
@@ -79,64 +86,55 @@ class _Iterates:
 
     def __init__(self, descent: Descent, optimizer: Callable[..., Any], batch_size: int) -> None:
         self.descent, self.size, self.share = descent, batch_size, batch_size / len(descent.rows)
-        self.free = descent.start()
+        self.free = descent.start(descent.first)
         self.move = build_steps(optimizer, self.free)
         self.order = descent.batches(batch_size)
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
         self.weights = np.full(batch_size, 1.0 / batch_size)
-        uneven, rng = SCHEDULE.uneven, descent.rng
-        self.uneven = {name: 1.0 + uneven * rng.uniform(size=one.shape) for name, one in self.free.items()}
+        n = len(flatten(self.free))
+        self.uneven = 1.0 + SCHEDULE.uneven * descent.rng.uniform(size=n)
         self.program: Program | None = None
-        self.step, self.count, self.n_prepared, self.heights = 0, 0, 0, list[float]()
-        self.last: Mapping[str, np.ndarray] | None = None
-        self.sums = {name: np.zeros_like(one) for name, one in self.free.items()}
-        self.bounded = {name: np.zeros(one.shape) for name, one in self.free.items()}  # how often an element was there
+        self.step, self.count, self.n_prepared = 0, 0, 0
+        self.heights = list[float]()  # objectives of other batches at the first values
+        self.last: Arrays | None = None
+        self.upper = np.array([np.inf if upper is None else upper for _, upper in descent.bounds])
+        self.sums, self.n_bounded = np.zeros(n), np.zeros(n)  # of the last coordinates; how often each was at a bound
         self.first_averaged = int(SCHEDULE.averaged * descent.n_steps) + 1
         self.where, self.excess = "", np.inf
-        self.seen = self._nothing()  # gradients of the last steps, and then those at their mean
-        n_parameters = sum(one.size for one in self.free.values())
-        self.n_drawn = max(_STAND.drawn, SAMPLES * n_parameters if n_parameters <= MOST else 0)
+        self.seen = Gradients(n)  # gradients of the last steps, and then those at their mean
+        self.n_drawn = max(_STAND.drawn, SAMPLES * n if n <= MOST else 0)
         held, most = (one * descent.n_steps * self.share for one in (_STAND.held, _STAND.most))
         rounds = min(max(_STAND.rounds, held), most)
         self.n_rounds, self.n_held = int(rounds), self.n_drawn + int(np.ceil(rounds / self.share))
         self.n_settling = int(_STAND.settling * self.n_held) if descent.method.follows_parameters else 0
 
-    def _nothing(self, n_blocks: int = N_BLOCKS) -> Gradients:
-        return Gradients({name: one.shape for name, one in self.free.items()}, n_blocks)
-
     def take_steps(self) -> str:
         """Make all steps, and return the reason why they end."""
-        for step in range(1, self.descent.n_steps + 1):
+        descent = self.descent
+        for step in range(1, descent.n_steps + 1):
             self.step = step
-            if not self._take_step(step):
+            gradient, state = self._evaluate(self.free, next(self.order), step)
+            done = step / descent.n_steps
+            rate = 1.0
+            if done > SCHEDULE.falling:
+                rate = max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - SCHEDULE.falling)
+            at, moved = flatten(self.free), flatten(self.move(self.free, gradient.by_name, rate))
+            free = descent.tidy(descent.unflatten(at + self.uneven * (moved - at)))
+            if not _are_numbers(gradient.objective, free):
                 return "diverged"
-            if self.descent.clock.left <= 0.0:
+            self.free, self.state = free, state
+            if done > SCHEDULE.averaged or step == descent.n_steps:
+                self.count += 1
+                self.seen.add((done - SCHEDULE.averaged) / (1.0 - SCHEDULE.averaged), gradient)
+                self.sums += flatten(free)
+                self.n_bounded += flatten(free) >= self.upper
+            descent.note(step, descent.values(free), gradient, state, self._done(step))
+            if descent.clock.left <= 0.0:
                 return "max_seconds"
         return "n_steps"
 
-    def _take_step(self, step: int) -> bool:
-        """Make one step; return whether its result is finite."""
-        descent = self.descent
-        gradient, state = self._evaluate(self.free, next(self.order), step)
-        done = step / descent.n_steps
-        share = 1.0 if done <= SCHEDULE.falling else max(1.0 - done, 0.5 / descent.n_steps) / (1.0 - SCHEDULE.falling)
-        moved = self.move(self.free, gradient.by_name, share)
-        free = descent.tidy({name: one + self.uneven[name] * (moved[name] - one) for name, one in self.free.items()})
-        if not _are_numbers(gradient.objective, free):
-            return False
-        self.free, self.state = free, state
-        if done > SCHEDULE.averaged or step == descent.n_steps:
-            self.count += 1
-            self.seen.add((done - SCHEDULE.averaged) / (1.0 - SCHEDULE.averaged), gradient)
-            for name, one in free.items():
-                self.sums[name] += one
-                upper = descent.constraints[name].bounds[1]
-                self.bounded[name] += False if upper is None else one >= upper
-        descent.note(step, descent.values(free), gradient, state, self._done(step))
-        return True
-
     def _evaluate(
-        self, free: Mapping[str, np.ndarray], places: np.ndarray, step: int, weights: np.ndarray | None = None
+        self, free: Arrays, places: np.ndarray, step: int, weights: np.ndarray | None = None
     ) -> tuple[Gradient, Any]:
         """Return the gradient of a batch at some coordinates, in these, and the next state.
 
@@ -150,18 +148,13 @@ class _Iterates:
         if self.program is None:
             self.program = build_program(descent.method, descent.family, batch, extras)
             refuse_infinite(descent, self.program(values, batch.rows, self.weights, extras))
-            if not descent.method.follows_parameters:
-                self.heights = [self._height(values) for _ in range(_STAND.n_heights)]
+            while not descent.method.follows_parameters and len(self.heights) < _STAND.n_heights:
+                other = descent.batch(self._draw(), values, 0)
+                drawn, _ = descent.method.prepare(self.state, other, descent.rng)
+                self.heights.append(self.program(values, other.rows, self.weights, drawn).objective)
         found = self.program(values, batch.rows, self.weights if weights is None else weights, extras)
         self.last = found.by_name
         return Gradient(found.objective, descent.gradient(free, found.by_name)), state
-
-    def _height(self, values: Mapping[str, np.ndarray]) -> float:
-        """Return the objective of another batch at the first values."""
-        assert self.program
-        batch = self.descent.batch(self._draw(), values, 0)
-        extras, _ = self.descent.method.prepare(self.state, batch, self.descent.rng)
-        return self.program(values, batch.rows, self.weights, extras).objective
 
     def _draw(self) -> np.ndarray:
         """Draw rows with replacement: batches without it would hardly differ if they hold most of the rows."""
@@ -181,14 +174,14 @@ class _Iterates:
 
     def is_flat(self) -> bool:
         """Whether the gradient does not depend on which rows are in a step."""
-        drawn, at = self._nothing(), self.result()
+        drawn, at = Gradients(len(self.sums)), self.result()
         for i in range(_STAND.n_heights):
             gradient, state = self._evaluate(at, self._draw(), self.step)
             if not _are_numbers(gradient.objective, gradient.by_name):
                 return False
             self.state = state
             drawn.add(i / _STAND.n_heights, gradient)
-        return drawn.is_flat(self.size)
+        return distance.is_flat(drawn.mean, self.size * drawn.variances())
 
     def _can_move(self, seen: Gradients) -> np.ndarray:
         """Return which coordinates (P,) no bound holds at the mean of the last steps."""
@@ -208,7 +201,7 @@ class _Iterates:
         order = descent.batches(self.size)
         self.n_held = max(self.n_held, self.n_drawn + 2)
         n_blocks = min(self.n_rounds if self.n_rounds > 1 else self.n_held - self.n_drawn, N_BLOCKS)
-        drawn, held = self._nothing(), self._nothing(n_blocks)
+        drawn, held = Gradients(len(self.sums)), Gradients(len(self.sums), n_blocks)
         n_before = self.n_settling + self.n_drawn
         for i in range(1, self.n_settling + self.n_held + 1):
             if descent.clock.left <= 0.0:
@@ -241,7 +234,7 @@ class _Iterates:
             chance = errors.squared(blocks) / (len(blocks) * (len(blocks) - 1))
             spread = np.sqrt(2.0 / errors.n * len(blocks) / (len(blocks) - 1.0))
         squared = errors.squared(held.mean[None, free]) - chance
-        self.excess = root_mean_square(squared, errors.n)
+        self.excess = float(np.sqrt(max(squared, 0.0) / errors.n))  # less the noise, it may be below zero
         is_full = errors.covariance is not None
         limit = max(REST.all / np.sqrt(errors.n), REST.each) if is_full else REST.each_alone
         limit = max(limit, self.descent.tolerance) ** 2 * errors.n
@@ -253,7 +246,7 @@ class _Iterates:
         """Name a parameter that the method does not see in these rows; "" if there is none."""
         mean = self.result()
         sizes = np.abs(flatten(mean))
-        bad = distance.are_rounding(drawn.deviations(), sizes, float(np.std(drawn.objectives)))
+        bad = distance.are_rounding(np.sqrt(drawn.variances()), sizes, float(np.std(drawn.objectives)))
         assert self.program
         if self.program.is_separable:  # else a batch is no mean of pieces
             order, n_pieces = self.descent.rng.permutation(len(self.descent.rows)), distance.count_pieces(len(sizes))
@@ -277,12 +270,8 @@ class _Iterates:
         """
         if not self.count:
             return self.descent.tidy(self.free)
-        mean = {name: one / self.count for name, one in self.sums.items()}
-        for name, one in self.bounded.items():
-            upper = self.descent.constraints[name].bounds[1]
-            if upper is not None:
-                mean[name] = np.where(one > 0.5 * self.count, upper, mean[name])
-        return self.descent.tidy(mean)
+        mean = np.where(self.n_bounded > 0.5 * self.count, self.upper, self.sums / self.count)
+        return self.descent.tidy(self.descent.unflatten(mean))
 
     def is_uphill(self) -> bool:
         """Whether most of the last steps are higher than each of many batches at the start: a density has become flat.
@@ -292,5 +281,44 @@ class _Iterates:
         return bool(self.seen.objectives and self.heights and np.median(self.seen.objectives) > max(self.heights))
 
 
-def _are_numbers(objective: float, parts: Mapping[str, np.ndarray]) -> bool:
+def _are_numbers(objective: float, parts: Arrays) -> bool:
     return bool(np.isfinite(objective)) and all(np.isfinite(one).all() for one in parts.values())
+
+
+def build_steps(optimizer: Callable[..., Any], free: Arrays) -> Callable[..., dict[str, np.ndarray]]:
+    """Return ``(coordinates, gradients, rate) -> coordinates`` of an optimiser of PyMC, which keeps its own state.
+
+    ``rate`` in (0, 1] shortens the step that the optimiser would make.
+
+    Raises ValueError if it is none of PyMC's.
+    """
+    # One vector of all coordinates, for an optimiser to which that is the same: a third of the time.
+    is_joint = isinstance(optimizer, partial) and optimizer.func in _ELEMENTWISE and len(free) > 1
+
+    def join(parts: Arrays) -> Arrays:
+        return {"all": flatten({name: parts[name] for name in free})} if is_joint else parts
+
+    shared = [pytensor.shared(np.array(value), name=name, shape=value.shape) for name, value in join(free).items()]
+    gradients = [pt.tensor(f"gradient_{one.name}", dtype="float64", shape=one.type.shape) for one in shared]
+    rate = pt.scalar("rate", dtype="float64")
+    try:
+        updates = dict(optimizer(gradients, shared))
+        missing = [one for one in shared if one not in updates]
+    except Exception as error:
+        raise ValueError(f"`optimizer` must be one of PyMC's, such as pm.adam(learning_rate=0.01): {error}") from error
+    if missing:
+        raise ValueError(f"`optimizer` has no update of `{missing[0].name}`: pass one such as pm.adam().")
+    updates |= {one: one + rate * (updates[one] - one) for one in shared}
+    function = pytensor.function([*gradients, rate], [], updates=updates, mode="FAST_COMPILE")
+    ends = np.cumsum([one.size for one in free.values()])[:-1]
+
+    def step(at: Arrays, of: Arrays, share: float) -> dict[str, np.ndarray]:
+        at, of = join(at), join(of)
+        for one in shared:
+            one.set_value(at[one.name], borrow=False)
+        function(*(of[one.name] for one in shared), np.float64(share))
+        moved = [one.get_value() for one in shared]
+        parts = np.split(moved[0], ends) if is_joint else moved
+        return {name: part.reshape(one.shape) for (name, one), part in zip(free.items(), parts, strict=True)}
+
+    return step
