@@ -124,15 +124,13 @@ def check_share(name: str, value: Any) -> None:
 
 def refuse_idle(function: Callable[..., Any], given: Mapping[str, Any], why: str) -> None:
     """Refuse arguments that a call would ignore, if they are not the function's defaults."""
-    parameters = inspect.signature(function).parameters
-    defaults = {name: parameters[name].default for name in given}
-    idle = [name for name, value in given.items() if not _is_default(value, defaults[name])]
+    parameters, idle = inspect.signature(function).parameters, []
+    for name, value in given.items():
+        default = parameters[name].default
+        if value is not default and not (np.isscalar(value) and value == default):
+            idle.append(name)
     if idle:
         raise ValueError(f"{why}: leave out {quoted(idle, ' and ')}.")
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    return value is default or bool(np.isscalar(value) and value == default)
 
 
 def explain_unknown[**P, R](function: Callable[P, R]) -> Callable[P, R]:
