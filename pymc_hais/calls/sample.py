@@ -21,8 +21,8 @@ from pymc_hais.inputs.request import Request, read
 from pymc_hais.opinions.opinions import ask_others
 from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
-from pymc_hais.results.fixed import to_fixed_tree
-from pymc_hais.results.report import end_run, log_line, log_model, silenced
+from pymc_hais.results.datatree import to_datatree, to_fixed_tree
+from pymc_hais.results.report import log_line, log_model, silenced
 from pymc_hais.run.posterior import draw_posterior
 
 if TYPE_CHECKING:
@@ -267,4 +267,4 @@ def _sample(opened: Opened, request: Request) -> DataTree:
             evidence = replace(evidence, posterior=posterior)
             runner.progress.is_cut = runner.ledger.is_interrupted
             runner.progress.conclude(f"{evidence.estimate:.2f}")
-        return own.finish(lambda: end_run(evidence, named, output, own))
+        return own.finish(lambda: to_datatree(evidence, named, output, own))

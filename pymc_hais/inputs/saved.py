@@ -1,4 +1,4 @@
-"""Results and plans on disk, opened and read."""
+"""Results and plans on disk."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,8 @@ import numpy as np
 import xarray
 from xarray import DataTree
 
-from pymc_hais.core.files import decode, read_record
+from pymc_hais.core.files import decode, read_record, write_record
+from pymc_hais.core.messages import shown
 from pymc_hais.run.plan import Plan, decode_plan
 
 #: The group of a result.
@@ -26,7 +27,7 @@ def read_plan(source: Any, argument: str = "plan") -> Plan:
         if not _is_result(path):
             return decode_plan(*read_record(path))
         source = open_result(path)
-    return decode_plan(*arrays_and_facts(source, argument))
+    return decode_plan(*_arrays_and_facts(source, argument))
 
 
 def _is_result(path: Path) -> bool:
@@ -43,7 +44,7 @@ def _is_result(path: Path) -> bool:
     return beginning == of_hdf5
 
 
-def arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays of the plan of a result, which messages call ``argument``, and its other facts."""
     if not isinstance(idata, DataTree):
         raise ValueError(
@@ -60,6 +61,41 @@ def arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray], 
             "or starts from another model. Run sample_hais anew."
         )
     return decode(np.asarray(group[RECORD].values, np.uint8).tobytes())
+
+
+def save_plan(idata: DataTree, path: str | os.PathLike[str]) -> None:
+    """Write what a run learnt to a file, for ``sample_hais(plan=path)``: runs of other data then need no pilot.
+
+    Parameters
+    ----------
+    idata : DataTree
+        Result of :func:`sample_hais`.  It keeps its plan itself, as the group ``plan``, and may be passed as ``plan=``
+        in place of the file.
+    path : path-like
+        In an existing folder.  The file is NumPy's ``.npz`` whatever its name; a file of that name is replaced.
+
+    Raises
+    ------
+    ValueError
+        If ``idata`` has no plan, or ``path`` does not name a file.
+    OSError
+        If the file cannot be written.
+
+    See Also
+    --------
+    extend : more particles along the same plan, for the same data.
+
+    Examples
+    --------
+    >>> idata = pm.sample_hais()  # doctest: +SKIP
+    >>> pymc_hais.save_plan(idata, "radon.plan")  # doctest: +SKIP
+    >>> pm.set_data({"y": other})  # doctest: +SKIP
+    >>> idata = pm.sample_hais(plan="radon.plan")  # doctest: +SKIP
+    """
+    arrays, facts = _arrays_and_facts(idata, "idata")
+    if not isinstance(path, str | os.PathLike) or Path(path).is_dir():
+        raise ValueError(f"`path` must be the path of a file to write, not of a folder; got {shown(path)}.")
+    write_record(Path(path), arrays, facts)
 
 
 def open_result(source: Any) -> Any:

@@ -1,9 +1,7 @@
 """A result and its extension, joined in one result."""
 
 import json
-import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +14,10 @@ from pymc_hais.estimators import LogZEstimate
 from pymc_hais.inputs.labels import Output
 from pymc_hais.inputs.past import KEPT
 from pymc_hais.results.datatree import add_groups, build_tree, densities, stats_of
-from pymc_hais.results.diagnose import unfinished, with_findings
-from pymc_hais.results.plans import keep_result
+from pymc_hais.results.diagnose import with_findings
 from pymc_hais.results.report import attributes_of_call, log_extension
 from pymc_hais.run.evidence import Evidence, PosteriorDraws
 from pymc_hais.runner.runner import Runner
-
-_log = logging.getLogger("pymc.hais")
 
 #: Attributes that add up.
 _ADDED_UP = ("n_gradients", "n_gradients_diagnosis", "sampling_time", "total_time", "compile_time")
@@ -61,10 +56,7 @@ def end_extension(
     }
     kept = {name: idata[name].to_dataset() for name in KEPT if name in idata.children}
     added = kept | add_groups(densities(posterior, model, Output(**wanted)), runner)
-    whole = replace(estimate, findings=(*estimate.findings, *unfinished(runner.ledger)))
-    tree = build_tree(posterior, stats, added, extended, whole, attrs)
-    keep_result(tree, runner)
-    return tree
+    return build_tree(posterior, stats, added, extended, estimate, attrs, runner)
 
 
 def _choose(

@@ -17,9 +17,9 @@ from pymc_hais.calls.validate import validate
 from pymc_hais.density import FlatDiscrete
 from pymc_hais.estimators import BayesFactor, Finding, LogBayesFactor, LogZEstimate
 from pymc_hais.inputs.estimates import log_marginal_likelihood
+from pymc_hais.inputs.saved import save_plan
 from pymc_hais.integrations import HAIS, PersistentHMC
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.references import Box, Gaussian, Mixture, StudentT
 from pymc_hais.results.comparison.tables import estimates
-from pymc_hais.results.plans import save_plan
 from pymc_hais.results.summary import summary
