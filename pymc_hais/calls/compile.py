@@ -149,15 +149,6 @@ class CompiledModel:
     def _read(self) -> _DataSet:
         """Take the present data, in a copy of the model that has the machine code."""
         values = read_containers(self.model)
-        self._refuse_changes(values)
-        data = next((one for one in (self._latest, self._first) if one.holds(values, self.model)), None)
-        if data is None:
-            data = _DataSet(with_table(self.model, values), values)
-            self._keep(data)
-        self._latest = data
-        return data
-
-    def _refuse_changes(self, values: Mapping[str, np.ndarray]) -> None:
         for name in self._varying:
             old, value = self._first.values[name], values[name]
             if (old.shape, old.dtype) != (value.shape, value.dtype):
@@ -170,6 +161,12 @@ class CompiledModel:
                 f"The model is no longer the one that was compiled ({difference}): call pymc_hais.compile again. "
                 "Data that are to vary belong in pm.Data, and change by pm.set_data."
             )
+        data = next((one for one in (self._latest, self._first) if one.holds(values, self.model)), None)
+        if data is None:
+            data = _DataSet(with_table(self.model, values), values)
+            self._keep(data)
+        self._latest = data
+        return data
 
     def _keep(self, data: _DataSet) -> None:
         """Give a copy of the model the machine code, if the code is valid for these data."""

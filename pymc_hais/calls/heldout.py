@@ -158,8 +158,7 @@ def log_likelihood(
     else:
         refuse_idle(log_likelihood, {"n_draws": n_draws}, "Without `posterior` no draws are averaged")
         is_joint = any(model[name] in model.free_RVs for name in names)
-        _check_choices(reference, kernel, {} if sample_kwargs is None else sample_kwargs)
-        _check_sample_kwargs(model, sample_kwargs or {}, is_joint)
+        _check_choices(model, reference, kernel, {} if sample_kwargs is None else sample_kwargs, is_joint)
         if is_joint and {rv.name for rv in model.free_RVs} <= set(names):
             why = "`data` names all free variables, so that only log Z is annealed, with `sample_kwargs`"
             refuse_idle(log_likelihood, {name: given[name] for name in _OF_ROWS}, why)
@@ -168,19 +167,30 @@ def log_likelihood(
         shared = {name: given[name] for name in both}
         request = read("log_likelihood", model, given, data=data, sample_kwargs=sample_kwargs)
         with request.runner() as runner:
+            observed = model
             if is_joint:
-                result, attrs = _normalise(model, data, reference, runner, {**shared, **(sample_kwargs or {})})
-            else:
-                with runner.progress:
-                    result, attrs = _integrate(model, check_rows(model, data), reference, runner)
-                if model.potentials and model.free_RVs:
-                    result, attrs = _divide_by_potentials(result, attrs, model, runner, shared)
+                data = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
+                observed = observe_first(model, data)
+            with runner.progress:
+                rows = check_rows(observed, data, is_joint=is_joint)
+                result, attrs = _integrate(observed, rows, reference, runner, is_joint)
+            if is_joint:
+                log_z, attrs = _anneal_for_all(model, attrs, runner, {**shared, **(sample_kwargs or {})})
+                result = result.minus("log_z", log_z)
+                attrs["quantity"] = "log density of each row minus log Z"
+            elif model.potentials and model.free_RVs:
+                # Potentials leave a part of the prior's mass; divided by it, the rows are densities of a row.
+                prior = prior_alone(model, with_potentials=True)
+                options = {**shared, "target_se": target_of_divisor(runner)}
+                log_z, costs = _anneal_for_all(prior, attrs, runner, options)
+                result, attrs = result.minus("log_z", log_z), attrs | {name: costs[name] for name in _COSTS}
     tree = to_heldout_tree(result, attrs | {"total_time": time.perf_counter() - begin})
     log_held_out(result)
     return tree
 
 
-def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Any) -> None:
+def _check_choices(model: pm.Model, reference: Any, kernel: Kernel | None, sample_kwargs: Any, is_joint: bool) -> None:
+    """Refuse what rows cannot have, and settings of the run for log Z before the rows are annealed."""
     if not isinstance(sample_kwargs, Mapping):
         raise ValueError(f"`sample_kwargs` must be a dictionary, such as {{'target_se': 0.02}}; got {sample_kwargs!r}.")
     if is_model(reference) or is_result(reference):
@@ -192,19 +202,16 @@ def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Any) ->
             "log_likelihood takes no constraints: give bounded variables a bounded prior, or restrict an unnormalised "
             "density with a pm.Potential that is -inf outside."
         )
-
-
-def _check_sample_kwargs(model: pm.Model, given: Mapping[str, Any], is_joint: bool) -> None:
-    """Refuse settings of the run for log Z before the rows are annealed, or where there is no such run."""
-    if not given:
+    if not sample_kwargs:
         return
     if not is_joint:
         raise ValueError(
             "`sample_kwargs` is for log Z of an unnormalised model, whose free variables `data` names: leave it out, "
-            f"and pass {quoted(given)} to log_likelihood itself where it has it."
+            f"and pass {quoted(sample_kwargs)} to log_likelihood itself where it has it."
         )
-    refuse_unknown("sample_hais", given, [name for name in signature(sample_hais).parameters if name != "model"])
-    read("sample_hais", model, given)
+    known = [name for name in signature(sample_hais).parameters if name != "model"]
+    refuse_unknown("sample_hais", sample_kwargs, known)
+    read("sample_hais", model, sample_kwargs)
 
 
 def _integrate(
@@ -212,7 +219,7 @@ def _integrate(
     rows: Mapping[str, np.ndarray],
     reference: Any,
     runner: Runner,
-    is_joint: bool = False,
+    is_joint: bool,
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Integrate each row's own variables out of a model of one row; a joint density needs all rows or none.
 
@@ -243,28 +250,6 @@ def _with_mass(result: HeldOut, problem: Problem, plan: Plan, runner: Runner) ->
         return result
     mass = measure_prior_mass(problem.model, runner).estimate
     return replace(result, value=result.value + mass.value, common_se=float(np.hypot(result.common_se, mass.se)))
-
-
-def _normalise(
-    model: pm.Model, data: Mapping[str, Any], reference: Any, runner: Runner, sample_kwargs: Mapping[str, Any]
-) -> tuple[HeldOut, dict[str, Any]]:
-    """Evaluate an unnormalised model at each row, hidden variables integrated out, and take one log Z from all."""
-    rows = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
-    observed = observe_first(model, rows)
-    with runner.progress:
-        checked = check_rows(observed, rows, is_joint=True)
-        result, attrs = _integrate(observed, checked, reference, runner, is_joint=True)
-    log_z, attrs = _anneal_for_all(model, attrs, runner, sample_kwargs)
-    return result.minus("log_z", log_z), attrs | {"quantity": "log density of each row minus log Z"}
-
-
-def _divide_by_potentials(
-    result: HeldOut, attrs: dict[str, Any], model: pm.Model, runner: Runner, options: Mapping[str, Any]
-) -> tuple[HeldOut, dict[str, Any]]:
-    """Divide rows by the mass that potentials leave of their variables' prior, so that they are densities of a row."""
-    prior = prior_alone(model, with_potentials=True)
-    log_z, costs = _anneal_for_all(prior, attrs, runner, {**options, "target_se": target_of_divisor(runner)})
-    return result.minus("log_z", log_z), attrs | {name: costs[name] for name in _COSTS}
 
 
 def _anneal_for_all(
