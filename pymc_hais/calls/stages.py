@@ -47,7 +47,7 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
         if evidence.stopped_by == "refuted":
             what_rounds_did = "spoke against that start"
             if problem.is_prior:
-                prior = Fallback(lambda start=(problem, plan): start, int(plan.lengths[0]))
+                prior = Fallback(lambda problem=problem, plan=plan: (problem, plan), int(plan.lengths[0]))
         else:
             if problem.layout.n_sites:
                 modes = find_modes_beside_sites(evidence, runner)

@@ -43,13 +43,10 @@ class Target(NamedTuple):
     @property
     def n_effective(self) -> float:
         """Independent draws that the particles are worth."""
-        return 1.0 / self._sum_of_squares(np.ones(self.log_weights.size))
+        return 1.0 / self.variance(np.ones(self.log_weights.size))
 
     def variance(self, values: np.ndarray) -> float:
         """Return the variance of the weighted mean of values (C * P,) that have mean zero, family by family."""
-        return self._sum_of_squares(values)
-
-    def _sum_of_squares(self, values: np.ndarray) -> float:
         terms = np.exp(self.log_weights).ravel() * values
         return float(np.sum(np.bincount(self.families.ravel(), terms) ** 2))
 
