@@ -47,7 +47,7 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
         if evidence.stopped_by == "refuted":
             what_rounds_did = "spoke against that start"
             if problem.is_prior:
-                prior = Fallback(lambda problem=problem, plan=plan: (problem, plan), int(plan.lengths[0]))
+                prior = Fallback(partial(_compiled, problem, plan), int(plan.lengths[0]))
         else:
             if problem.layout.n_sites:
                 modes = find_modes_beside_sites(evidence, runner)
@@ -67,6 +67,11 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
         problem, plan = evidence.plan.fallback.build()
         given_up = f"{evidence.problem.label}, log Z = {evidence.estimate:.3f}"
         plan = replace(plan, reason=f"The rounds from {given_up}, {what_rounds_did}.")
+
+
+def _compiled(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
+    """Return a start that needs no building."""
+    return problem, plan
 
 
 def _is_doubted(evidence: Evidence, source: Fallback | None) -> bool:
