@@ -32,12 +32,10 @@ from pymc_hais.inputs.request import read
 from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.mass import measure_prior_mass, target_of_divisor
-from pymc_hais.problem.problem import Problem
 from pymc_hais.references import prior_alone
 from pymc_hais.results.diagnose import findings_of_rows
 from pymc_hais.results.heldout import HeldOut, of_rows, predict, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
-from pymc_hais.run.plan import Plan
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.runner.runner import Runner
 
@@ -223,7 +221,7 @@ def _integrate(
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Integrate each row's own variables out of a model of one row; a joint density needs all rows or none.
 
-    The rows of a joint density keep the mass that their hidden variables' priors have.
+    The rows of a joint density keep the mass that their hidden variables' priors have, as log Z has it in it, too.
     """
     if not model.free_RVs:
         logp = build_row_logp(model, tuple(rows))
@@ -237,19 +235,12 @@ def _integrate(
     findings = findings_of_rows(evidence, runner)
     mass = plan.start.mass
     result = of_rows(evidence.rows, findings, mass.estimate if mass else None)
-    if is_joint:
-        result = _with_mass(result, problem, plan, runner)
+    if is_joint and mass:  # by which the rows were divided
+        result = replace(result, value=result.value + plan.log_prior_mass)
+    elif is_joint and problem.is_prior and unnormalised_priors(problem.model):
+        own = measure_prior_mass(problem.model, runner).estimate
+        result = replace(result, value=result.value + own.value, common_se=float(np.hypot(result.common_se, own.se)))
     return result, attributes_of_rows(evidence, runner)
-
-
-def _with_mass(result: HeldOut, problem: Problem, plan: Plan, runner: Runner) -> HeldOut:
-    """Multiply rows by the mass of their hidden variables' priors, which log Z of the joint density has in it."""
-    if plan.start.mass:  # by which they were divided
-        return replace(result, value=result.value + plan.log_prior_mass)
-    if not (problem.is_prior and unnormalised_priors(problem.model)):
-        return result
-    mass = measure_prior_mass(problem.model, runner).estimate
-    return replace(result, value=result.value + mass.value, common_se=float(np.hypot(result.common_se, mass.se)))
 
 
 def _anneal_for_all(

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.messages import instead_of, quoted, shown
-from pymc_hais.density import Model
 from pymc_hais.density.compat import default_theme
 
 #: Arguments of pm.sample that have no place here, and what there is instead.
@@ -83,27 +82,6 @@ def check_choice(name: str, value: Any, known: Sequence[str]) -> tuple[str, ...]
     if not isinstance(value, Sequence) or any(one not in known for one in value):
         raise ValueError(f'`{name}` must be "all" or some of {list(known)}; got {value!r}.')
     return tuple(one for one in known if one in value)
-
-
-def check_labelled(model: Model, idata_kwargs: Any) -> None:
-    """Refuse ``idata_kwargs`` that are no dictionary, and dims of variables that the model does not have."""
-    if not isinstance(idata_kwargs, Mapping):
-        raise ValueError(
-            f'`idata_kwargs` must be a dictionary, such as {{"log_likelihood": True}}; got {idata_kwargs!r}.'
-        )
-    for name in ("coords", "dims"):
-        if not isinstance(idata_kwargs.get(name, {}), Mapping):
-            raise ValueError(f"`{name}` of `idata_kwargs` must be a dictionary; got {idata_kwargs[name]!r}.")
-    for name in ("log_likelihood", "log_prior"):
-        value = idata_kwargs.get(name, False)
-        if isinstance(value, str) or not isinstance(value, bool | Collection):
-            raise ValueError(f"`{name}` of `idata_kwargs` must be True, False or a list of names; got {value!r}.")
-        if not isinstance(value, bool) and (unknown := sorted(set(value) - set(model.named_vars))):
-            raise ValueError(f"`{name}` of `idata_kwargs` names {unknown}, which the model does not have.")
-    known = {*model.named_vars, *(value.name for value in model.value_vars)}
-    unknown = sorted(set(idata_kwargs.get("dims", {})) - known)
-    if unknown:
-        raise ValueError(f"`idata_kwargs` gives dims to {unknown}; the variables are {sorted(known)}.")
 
 
 def check_theme(theme: Any) -> None:

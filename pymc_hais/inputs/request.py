@@ -1,6 +1,6 @@
 """The arguments of a public function, checked before any work: one ``read`` for all functions."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,6 @@ from pymc_hais.inputs.arguments import (
     check_choice,
     check_flag,
     check_integer,
-    check_labelled,
     check_names,
     check_positive,
     check_seed,
@@ -227,10 +226,30 @@ def _read_sampling(model: Model, asked: SimpleNamespace, estimators: tuple[str, 
     draws, chains, target_se, longest = asked.draws, asked.chains, asked.target_se, int(asked.max_temperatures)
     if draws * chains > 10**6:  # memory is checked before compiling too, and not only before the pilot
         check_memory(int(draws), int(chains), build_layout(model).n_dims)
-    recipe, length = _build_recipe(kernel, asked)
-    is_named = isinstance(asked.schedule, str)
-    if length is not None and target_se is not None and is_named and length > longest:
+    schedule, n_temperatures = asked.schedule, asked.n_temperatures
+    length = None if n_temperatures is None else max(int(n_temperatures), 1)
+    if not isinstance(schedule, str):
+        schedule = Schedule(schedule)
+        if length is not None and length != len(schedule):
+            raise ValueError(
+                f"`schedule` has {len(schedule)} steps; leave out `n_temperatures` (got {n_temperatures})."
+            )
+        length = len(schedule)
+    elif schedule not in (CONSTANT_SPEED, *FIXED):
+        raise ValueError(
+            f"`schedule` must be one of {', '.join(map(repr, ('constant_speed', *FIXED)))}, or an increasing array "
+            f"of betas from 0 to 1; got {schedule!r}."
+        )
+    elif length is not None and target_se is not None and length > longest:
         raise ValueError(f"`n_temperatures` = {length} is above `max_temperatures` = {longest}.")
+    recipe = Recipe(
+        n_final_moves=0 if n_temperatures == 0 else FINAL_MOVES,
+        resample_below=RESAMPLE_BELOW if asked.resample else 0.0,
+        # A single step from 0 to 1 needs no tuned schedule.
+        schedule=FIXED["linear"](1) if n_temperatures == 0 else schedule,
+    )
+    if not recipe.needs_pilot(kernel) and length is None:
+        raise ValueError("A fixed step size on a fixed schedule leaves nothing to tune: pass `n_temperatures` too.")
     return Sampling(
         draws=int(draws),
         chains=int(chains),
@@ -242,42 +261,26 @@ def _read_sampling(model: Model, asked: SimpleNamespace, estimators: tuple[str, 
     )
 
 
-def _build_recipe(kernel: Kernel, asked: SimpleNamespace) -> tuple[Recipe, int | None]:
-    """Return the user's choices that the plan keeps, and the length of the first round if it is given."""
-    schedule, n_temperatures = asked.schedule, asked.n_temperatures
-    length = None if n_temperatures is None else max(int(n_temperatures), 1)
-    if isinstance(schedule, str):
-        if schedule not in (CONSTANT_SPEED, *FIXED):
-            raise ValueError(
-                f"`schedule` must be one of {', '.join(map(repr, ('constant_speed', *FIXED)))}, or an increasing array "
-                f"of betas from 0 to 1; got {schedule!r}."
-            )
-    else:
-        schedule = Schedule(schedule)
-        if length is not None and length != len(schedule):
-            raise ValueError(
-                f"`schedule` has {len(schedule)} steps; leave out `n_temperatures` (got {n_temperatures})."
-            )
-        length = len(schedule)
-    recipe = Recipe(
-        n_final_moves=0 if n_temperatures == 0 else FINAL_MOVES,
-        resample_below=RESAMPLE_BELOW if asked.resample else 0.0,
-        # A single step from 0 to 1 needs no tuned schedule.
-        schedule=FIXED["linear"](1) if n_temperatures == 0 else schedule,
-    )
-    if not recipe.needs_pilot(kernel) and length is None:
-        raise ValueError("A fixed step size on a fixed schedule leaves nothing to tune: pass `n_temperatures` too.")
-    return recipe, length
-
-
 def _read_output(model: Model, asked: SimpleNamespace) -> Output:
     given = {} if asked.idata_kwargs is None else asked.idata_kwargs
-    if given != {}:
-        check_labelled(model, given)
-    known = [one.name for one in fields(Output) if one.name != "var_names"]
-    unknown = sorted(set(given) - set(known))
-    if unknown:
-        raise ValueError(f"Unknown `idata_kwargs` {unknown}: pass some of {known}.")
+    if not isinstance(given, Mapping):
+        raise ValueError(f'`idata_kwargs` must be a dictionary, such as {{"log_likelihood": True}}; got {given!r}.')
+    for name in ("coords", "dims"):
+        if not isinstance(given.get(name, {}), Mapping):
+            raise ValueError(f"`{name}` of `idata_kwargs` must be a dictionary; got {given[name]!r}.")
+    for name in ("log_likelihood", "log_prior"):
+        value = given.get(name, False)
+        if isinstance(value, str) or not isinstance(value, bool | Collection):
+            raise ValueError(f"`{name}` of `idata_kwargs` must be True, False or a list of names; got {value!r}.")
+        if not isinstance(value, bool) and (unknown := sorted(set(value) - set(model.named_vars))):
+            raise ValueError(f"`{name}` of `idata_kwargs` names {unknown}, which the model does not have.")
+    if dims := given.get("dims", {}):
+        known = {*model.named_vars, *(value.name for value in model.value_vars)}
+        if unknown := sorted(set(dims) - known):
+            raise ValueError(f"`idata_kwargs` gives dims to {unknown}; the variables are {sorted(known)}.")
+    options = [one.name for one in fields(Output) if one.name != "var_names"]
+    if unknown := sorted(set(given) - set(options)):
+        raise ValueError(f"Unknown `idata_kwargs` {unknown}: pass some of {options}.")
     output = Output(**given, var_names=asked.var_names)
     if output.var_names is not None and (output.log_likelihood or output.log_prior):
         raise ValueError(
@@ -304,8 +307,7 @@ def _read_start(model: Model, asked: SimpleNamespace, estimators: tuple[str, ...
             )
         points = read_modes(model, asked.modes)
     if is_result(reference):
-        draws = read_positions(model, reference, "reference")
-        reference = GivenDraws(thin_rows(draws.reshape(-1, draws.shape[-1])))
+        reference = GivenDraws(thin_rows(read_positions(model, reference, "reference")))
     return StartOptions(reference, path, points, plan)
 
 

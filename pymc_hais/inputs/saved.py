@@ -23,25 +23,19 @@ RESULT = "result.nc"
 def read_plan(source: Any, argument: str = "plan") -> Plan:
     """Read the plan of a result, which messages call ``argument``, or of a file of a plan or of a result."""
     if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        if not _is_result(path):
+        path, beginning, of_zip, of_hdf5 = Path(source), b"", b"PK", b"\x89HDF"  # save_plan writes zip files
+        if path.is_file():
+            with path.open("rb") as file:
+                beginning = file.read(len(of_hdf5))
+        if path.is_dir() or (path.is_file() and not beginning.startswith((of_zip, of_hdf5))):
+            raise ValueError(
+                f"`plan` is {str(path)!r}, which is neither a file of pymc_hais.save_plan nor one of a result: pass "
+                f"the path of such a file (in the folder of a checkpoint it is {RESULT}), or a result of sample_hais."
+            )
+        if beginning != of_hdf5:
             return decode_plan(*read_record(path))
         source = open_result(path)
     return decode_plan(*_arrays_and_facts(source, argument))
-
-
-def _is_result(path: Path) -> bool:
-    """Whether a file holds a result and not a plan; other files are refused."""
-    beginning, of_zip, of_hdf5 = b"", b"PK", b"\x89HDF"  # save_plan writes zip files
-    if path.is_file():
-        with path.open("rb") as file:
-            beginning = file.read(len(of_hdf5))
-    if path.is_dir() or (path.is_file() and not beginning.startswith((of_zip, of_hdf5))):
-        raise ValueError(
-            f"`plan` is {str(path)!r}, which is neither a file of pymc_hais.save_plan nor one of a result: pass the "
-            f"path of such a file (in the folder of a checkpoint it is {RESULT}), or a result of sample_hais."
-        )
-    return beginning == of_hdf5
 
 
 def _arrays_and_facts(idata: Any, argument: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
