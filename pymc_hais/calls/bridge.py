@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pymc as pm
+from xarray import DataTree
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.density import build_layout, discrete_names, find_model
+from pymc_hais.density.compat import RandomState
 from pymc_hais.density.points import locate, read_point
 from pymc_hais.estimators import LogBayesFactor, LogZEstimate, divide, estimate_point_density, to_estimate
 from pymc_hais.estimators.values import NORMAL_REACH
@@ -25,12 +28,6 @@ from pymc_hais.results.findings.model import check_prior_mass
 from pymc_hais.results.findings.others import BRIDGEABLE, check_bridge
 from pymc_hais.results.report import log_findings, quantity_of
 from pymc_hais.tuning import fit_reference
-
-if TYPE_CHECKING:
-    import pymc as pm
-    from xarray import DataTree
-
-    from pymc_hais.density.compat import RandomState
 
 
 def bridge(

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from xarray import DataTree
 
 from pymc_hais.core.weights import systematic
+from pymc_hais.density.compat import RandomState
 from pymc_hais.inputs.arguments import check_names, check_seed, explain_unknown
 from pymc_hais.results.comparison.mixing import mix, read_variables
 from pymc_hais.results.comparison.tables import read_terms, to_inclusion, to_table
 from pymc_hais.results.comparison.weighing import refuse_without_probability, weigh
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from xarray import DataTree
-
-    from pymc_hais.density.compat import RandomState
 
 
 @explain_unknown

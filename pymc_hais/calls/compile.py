@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pymc as pm
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Seeds
@@ -30,9 +31,6 @@ from pymc_hais.planning.starts import first_reference, takes_fit
 from pymc_hais.problem.building import with_data
 from pymc_hais.problem.kept import keep_problem
 from pymc_hais.problem.problem import Problem
-
-if TYPE_CHECKING:
-    import pymc as pm
 
 #: Arguments that belong to :func:`compile`, and their defaults.
 _CHOICES = dict.fromkeys(("reference", "kernel", "constraints", "path", "backend", "compile_kwargs"))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pymc as pm
+from xarray import DataTree
 
 from pymc_hais.calls.sample import sample_hais
 from pymc_hais.core.messages import quoted, refuse_unknown
@@ -22,7 +26,7 @@ from pymc_hais.density import (
     unnormalised_priors,
     with_table,
 )
-from pymc_hais.density.compat import default_theme
+from pymc_hais.density.compat import RandomState, default_theme
 from pymc_hais.density.rows import as_rows, check_known, check_rows, declared_value
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.inputs.arguments import check_integer, refuse_idle
@@ -38,15 +42,6 @@ from pymc_hais.results.heldout import HeldOut, of_rows, predict, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.runner.runner import Runner
-
-if TYPE_CHECKING:
-    import os
-    from concurrent.futures import Executor
-
-    import pymc as pm
-    from xarray import DataTree
-
-    from pymc_hais.density.compat import RandomState
 
 #: What a run of the unnormalised model and the rows' own runs cost together.
 _COSTS = ("n_gradients", "n_gradients_pilot", "compile_time", "pilot_time", "sampling_time")

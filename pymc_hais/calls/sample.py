@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pymc as pm
+from xarray import DataTree
 
 from pymc_hais.calls.compile import CompiledModel, Opened, open_model
 from pymc_hais.calls.stages import run_from_missed_modes, run_until_confirmed
 from pymc_hais.core.process import check_memory
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.density import check_model
-from pymc_hais.density.compat import default_theme
+from pymc_hais.density.compat import RandomState, default_theme
 from pymc_hais.inputs.arguments import check_flag, explain_unknown
 from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.inputs.labels import check_labels
@@ -24,15 +28,6 @@ from pymc_hais.planning.choose import choose
 from pymc_hais.results.datatree import to_datatree, to_fixed_tree
 from pymc_hais.results.report import log_line, log_model, silenced
 from pymc_hais.run.posterior import draw_posterior
-
-if TYPE_CHECKING:
-    import os
-    from concurrent.futures import Executor
-
-    import pymc as pm
-    from xarray import DataTree
-
-    from pymc_hais.density.compat import RandomState
 
 
 @explain_unknown
