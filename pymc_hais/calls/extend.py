@@ -20,7 +20,7 @@ from pymc_hais.inputs.request import read
 from pymc_hais.inputs.saved import open_result
 from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
-from pymc_hais.results.extended import end_extension
+from pymc_hais.results.datatree import to_extended_tree
 from pymc_hais.results.report import log_nothing_added
 from pymc_hais.run.extending import add_chains, add_draws, reach_target
 
@@ -135,4 +135,4 @@ def extend(
             return result.copy()
         if target_se is None and attrs["target_se"] > 0.0:  # of the first run, which the findings judge by
             runner = runner.with_sampling(target_se=float(attrs["target_se"]))
-        return runner.finish(lambda: end_extension(result, before, extended, old, named, runner))
+        return runner.finish(lambda: to_extended_tree(result, before, extended, named, runner))

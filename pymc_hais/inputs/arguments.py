@@ -118,11 +118,9 @@ def explain_unknown[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         for name in (name for name in kwargs if name not in known):
-            instead = _OF_PM_SAMPLE.get(name)
-            if instead is not None:
-                hint = f'{instead}. See "From pm.sample" in the documentation'
-            else:
-                hint = instead_of(name, known)
+            hint = instead_of(name, known)
+            if name in _OF_PM_SAMPLE:
+                hint = f'{_OF_PM_SAMPLE[name]}. See "From pm.sample" in the documentation'
             raise TypeError(f"{function.__name__}() has no argument `{name}`: {hint}")
         return function(*args, **kwargs)
 

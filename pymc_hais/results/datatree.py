@@ -1,4 +1,4 @@
-"""A finished run -> a DataTree with all its groups."""
+"""A finished run, or its extension -> a DataTree with all its groups."""
 
 import functools
 import json
@@ -15,22 +15,27 @@ from xarray import Dataset, DataTree
 from pymc_hais.core.files import encode, replacing
 from pymc_hais.core.process import one_thread
 from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.weights import log_mean_exp, systematic
 from pymc_hais.density.compat import find_constants, find_observations, without_initvals
 from pymc_hais.density.points import evaluate_data_terms, evaluate_fixed
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import LogZEstimate, Round, to_estimate
 from pymc_hais.inputs.estimates import COUNTS, EVIDENCE, NUMBERS
 from pymc_hais.inputs.labels import Output, as_dataset, label_data, labels_of
+from pymc_hais.inputs.past import KEPT
 from pymc_hais.inputs.saved import PLAN, RECORD, RESULT
 from pymc_hais.results.diagnose import unfinished, with_findings
 from pymc_hais.results.findings.finding import findings_as_json
-from pymc_hais.results.report import PACKAGES, attributes, log_outcome, quantity_of
+from pymc_hais.results.report import PACKAGES, attributes, attributes_of_call, log_extension, log_outcome, quantity_of
 from pymc_hais.run.evidence import Evidence, Modes, PosteriorDraws
 from pymc_hais.run.plan import Plan, encode_plan
 from pymc_hais.runner.ledger import Ledger
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
+
+#: Attributes that add up over a run and its extensions.
+_ADDED_UP = ("n_gradients", "n_gradients_diagnosis", "sampling_time", "total_time", "compile_time")
 
 
 def to_datatree(
@@ -60,19 +65,104 @@ def to_datatree(
     log_outcome(estimate, evidence, runner)
     attrs, labels = attributes(evidence, runner), labels_of(model, output, values)
     posterior = as_dataset(values, attrs=attrs, **labels)
-    stats = as_dataset(stats_of(draws))
+    stats = as_dataset(_stats_of(draws))
     stats["log_marginal_likelihood"] = ("chain", evidence.run.log_z - estimate.log_prior_mass)
     modes = evidence.modes
-    added = add_groups(
+    added = _add_groups(
         {
             "modes": lambda: modes and modes_group(modes, runner.ledger),
-            **data_groups(model, labels),
-            **densities(posterior, model, output),
+            **_data_groups(model, labels),
+            **_densities(posterior, model, output),
             PLAN: lambda: plan and plan_group(plan),
         },
         runner,
     )
     return build_tree(posterior, stats, added, evidence, estimate, attrs, runner)
+
+
+def to_extended_tree(
+    idata: DataTree,
+    before: Evidence,
+    extended: Evidence,
+    named: Callable[[np.ndarray], dict[str, np.ndarray]],
+    runner: Runner,
+) -> DataTree:
+    """Join a result, with its evidence, and its extension, which has new draws.
+
+    ``named`` turns flat vectors (..., D) into the variables that the result keeps.
+    """
+    draws = extended.posterior
+    assert draws is not None
+    estimate = with_findings(extended, runner, before.estimate.findings)
+    log_extension(before.estimate, estimate, extended, runner)
+    more, values = attributes_of_call(extended, runner), named(draws.positions)
+    # More draws of the same chains, or more chains.
+    axis = 1 if len(estimate.per_chain) == len(before.run.log_z) else 0
+    old = idata["posterior"].to_dataset()
+    # Old and new draws are resampled, each pool weighing as its particles and its estimate of Z say.
+    pools = []
+    for run, shape in ((before.run, (old.sizes["chain"], old.sizes["draw"])), (extended.run, draws.log_weights.shape)):
+        share = log_mean_exp(run.log_z) + np.log(run.log_weights.size / (shape[0] * shape[1]))
+        pools.append(np.full(shape, share))
+    weights = np.concatenate(pools, axis=axis)
+    uniform = runner.seeds.stream(Purpose.POSTERIOR, 1).rng.random()
+    chosen = systematic(weights.ravel(), uniform).reshape(weights.shape)
+    attrs = _attributes({str(name): value for name, value in old.attrs.items()}, more, chosen.shape, extended)
+    stats = _join_draws(idata["sample_stats"].to_dataset(), _stats_of(draws), chosen, axis, {})
+    stats["log_marginal_likelihood"] = ("chain", np.asarray(estimate.per_chain))
+    posterior = _join_draws(old, values, chosen, axis, attrs)
+    wanted: dict[str, Any] = {
+        name: [str(one) for one in idata[name].data_vars]
+        for name in ("log_likelihood", "log_prior")
+        if name in idata.children
+    }
+    kept = {name: idata[name].to_dataset() for name in KEPT if name in idata.children}
+    added = kept | _add_groups(_densities(posterior, before.problem.model, Output(**wanted)), runner)
+    return build_tree(posterior, stats, added, extended, estimate, attrs, runner)
+
+
+def to_fixed_tree(model: pm.Model, output: Output, runner: Runner) -> DataTree:
+    """Make the result of a model without free variables: log Z is its log density, and nothing is sampled.
+
+    Its posterior has the model's Deterministics, the same in each draw, so that :func:`pymc_hais.average` mixes them
+    with those of other models.
+    """
+    sampling = runner.sampling
+    shape = (sampling.chains, sampling.draws)
+
+    def in_each_draw(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: np.broadcast_to(value, (*shape, *value.shape)) for name, value in values.items()}
+
+    def log_likelihood() -> Any:
+        if not (wanted := output.log_likelihood):
+            return None
+        return as_dataset(in_each_draw(evaluate_data_terms(model, None if wanted is True else wanted)), **labels)
+
+    log_density, fixed = evaluate_fixed(model, output.var_names)
+    values = in_each_draw(fixed)
+    estimate = to_estimate(log_density, 0.0, "exact", per_chain=(log_density,) * sampling.chains)
+    attrs: dict[str, Any] = {
+        "sampler": "hais",
+        "quantity": quantity_of(model),
+        "reference": "no free variables",
+        "chains": sampling.chains,
+        "draws": sampling.draws,
+        "n_rounds": 0,
+        "n_temperatures": 0,
+        "n_gradients": 0,
+        "random_seed": json.dumps(runner.seeds.entropy),
+        "stopped_by": "exact",
+        "total_time": runner.clock.elapsed,
+        "versions": json.dumps(versions_of(PACKAGES)),
+    }
+    labels = labels_of(model, output, values)
+    posterior = as_dataset(values, attrs=attrs, **labels) if values else Dataset(attrs=attrs)
+    posterior = posterior.assign_coords({"chain": np.arange(shape[0]), "draw": np.arange(shape[1])})
+    added = _add_groups({**_data_groups(model, labels), "log_likelihood": log_likelihood}, runner)
+    estimate = replace(estimate, findings=unfinished(runner.ledger))
+    _log.info(f"{attrs['quantity']} {estimate.value:.3f} (exact: the model has no free variables)")
+    groups = {"posterior": posterior, EVIDENCE: evidence_group(estimate, (), (), attrs), **added}
+    return _join(groups, estimate, attrs)
 
 
 def build_tree(
@@ -123,51 +213,7 @@ def _join(groups: Mapping[str, Any], estimate: LogZEstimate, attrs: Mapping[str,
     return tree
 
 
-def to_fixed_tree(model: pm.Model, output: Output, runner: Runner) -> DataTree:
-    """Make the result of a model without free variables: log Z is its log density, and nothing is sampled.
-
-    Its posterior has the model's Deterministics, the same in each draw, so that :func:`pymc_hais.average` mixes them
-    with those of other models.
-    """
-    sampling = runner.sampling
-    shape = (sampling.chains, sampling.draws)
-
-    def in_each_draw(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {name: np.broadcast_to(value, (*shape, *value.shape)) for name, value in values.items()}
-
-    def log_likelihood() -> Any:
-        if not (wanted := output.log_likelihood):
-            return None
-        return as_dataset(in_each_draw(evaluate_data_terms(model, None if wanted is True else wanted)), **labels)
-
-    log_density, fixed = evaluate_fixed(model, output.var_names)
-    values = in_each_draw(fixed)
-    estimate = to_estimate(log_density, 0.0, "exact", per_chain=(log_density,) * sampling.chains)
-    attrs: dict[str, Any] = {
-        "sampler": "hais",
-        "quantity": quantity_of(model),
-        "reference": "no free variables",
-        "chains": sampling.chains,
-        "draws": sampling.draws,
-        "n_rounds": 0,
-        "n_temperatures": 0,
-        "n_gradients": 0,
-        "random_seed": json.dumps(runner.seeds.entropy),
-        "stopped_by": "exact",
-        "total_time": runner.clock.elapsed,
-        "versions": json.dumps(versions_of(PACKAGES)),
-    }
-    labels = labels_of(model, output, values)
-    posterior = as_dataset(values, attrs=attrs, **labels) if values else Dataset(attrs=attrs)
-    posterior = posterior.assign_coords({"chain": np.arange(shape[0]), "draw": np.arange(shape[1])})
-    added = add_groups({**data_groups(model, labels), "log_likelihood": log_likelihood}, runner)
-    estimate = replace(estimate, findings=unfinished(runner.ledger))
-    _log.info(f"{attrs['quantity']} {estimate.value:.3f} (exact: the model has no free variables)")
-    groups = {"posterior": posterior, EVIDENCE: evidence_group(estimate, (), (), attrs), **added}
-    return _join(groups, estimate, attrs)
-
-
-def data_groups(model: pm.Model, labels: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+def _data_groups(model: pm.Model, labels: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """Return the functions that make the groups of a model's data; each returns None if the model has no such data."""
     return {
         "observed_data": lambda: label_data(find_observations(model), labels),
@@ -175,7 +221,7 @@ def data_groups(model: pm.Model, labels: dict[str, Any]) -> dict[str, Callable[[
     }
 
 
-def stats_of(draws: PosteriorDraws) -> dict[str, np.ndarray]:
+def _stats_of(draws: PosteriorDraws) -> dict[str, np.ndarray]:
     """Return the statistics that are kept of each draw's particle."""
     return {
         "log_weight": draws.log_weights,
@@ -184,7 +230,7 @@ def stats_of(draws: PosteriorDraws) -> dict[str, np.ndarray]:
     }
 
 
-def densities(posterior: Dataset, model: pm.Model, output: Output) -> dict[str, Callable[[], Any]]:
+def _densities(posterior: Dataset, model: pm.Model, output: Output) -> dict[str, Callable[[], Any]]:
     """Return the functions that make the groups of the draws' log likelihood and log prior that the call asks for."""
     idata = DataTree.from_dict({"/posterior": posterior})
 
@@ -200,10 +246,41 @@ def densities(posterior: Dataset, model: pm.Model, output: Output) -> dict[str, 
     return {name: functools.partial(build, *one) for name, one in every.items() if one[1]}
 
 
-def add_groups(builders: Mapping[str, Callable[[], Any]], runner: Runner) -> dict[str, Any]:
+def _add_groups(builders: Mapping[str, Callable[[], Any]], runner: Runner) -> dict[str, Any]:
     """Add further groups to a finished result, if they have content."""
     groups = {name: runner.attempt(f"the group `{name}`", build, None) for name, build in builders.items()}
     return {name: group for name, group in groups.items() if group is not None}
+
+
+def _join_draws(
+    old: Dataset, new: Mapping[str, np.ndarray], chosen: np.ndarray, axis: int, attrs: Mapping[str, Any]
+) -> Dataset:
+    """Join draws (C, S, ...) along chains or draws, and take the chosen ones."""
+    variables = {}
+    for name in (name for name in old.data_vars if name in new):
+        one = old[name].transpose("chain", "draw", ...)
+        joined = np.concatenate([one.values, np.asarray(new[str(name)], one.dtype)], axis=axis)
+        variables[name] = (one.dims, joined.reshape(chosen.size, *joined.shape[2:])[chosen])
+    coords = {name: coord for name, coord in old.coords.items() if name not in ("chain", "draw")}
+    own = {dim: np.arange(size) for dim, size in zip(("chain", "draw"), chosen.shape, strict=True)}
+    return Dataset(variables, coords={**own, **coords}, attrs=dict(attrs))
+
+
+def _attributes(
+    old: Mapping[str, Any], more: Mapping[str, Any], shape: tuple[int, ...], extended: Evidence
+) -> dict[str, Any]:
+    """Add up the costs of both, and count the extension."""
+    seeds = [*json.loads(old.get("extension_seeds", "[]")), json.loads(more["random_seed"])]
+    return {
+        **old,
+        **{name: value for name, value in more.items() if name not in (*_ADDED_UP, "random_seed")},
+        **{name: old.get(name, 0) + more[name] for name in _ADDED_UP},
+        "chains": shape[0],
+        "draws": shape[1],
+        "particles": extended.draws,
+        "extensions": len(seeds),
+        "extension_seeds": json.dumps(seeds),
+    }
 
 
 def annealing_group(evidence: Evidence) -> Any:

@@ -10,8 +10,7 @@ from pymc_hais.calls.compile import CompiledModel, compile
 from pymc_hais.calls.extend import extend
 from pymc_hais.calls.fit import fit
 from pymc_hais.calls.heldout import log_likelihood
-from pymc_hais.calls.paper import paper_settings
-from pymc_hais.calls.sample import sample_hais
+from pymc_hais.calls.sample import paper_settings, sample_hais
 from pymc_hais.calls.sensitivity import prior_sensitivity
 from pymc_hais.calls.validate import validate
 from pymc_hais.density import FlatDiscrete

@@ -54,11 +54,6 @@ class _Trial(NamedTuple):
         common = range(int(group.low.max()), int(np.min(group.low + group.sizes)))
         return cls(group, np.array([np.full(len(group.sites), value) for value in common]))
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all states are tried."""
-        return len(self.values) == self.group.n_states
-
     def positions(self, x: np.ndarray) -> np.ndarray:
         """Return particles (n, D) as they are, and with each of the values, (n * (1 + M), D)."""
         rows = np.repeat(x[:, None], 1 + len(self.values), axis=1)
@@ -68,7 +63,7 @@ class _Trial(NamedTuple):
     def shares(self, log_density: np.ndarray) -> np.ndarray:
         """Return the share (M,) of each of the values by log densities (n * (1 + M),)."""
         log_p = log_density.reshape(-1, 1 + len(self.values))
-        if self.is_whole:
+        if len(self.values) == self.group.n_states:
             return np.asarray(softmax(log_p[:, 1:], axis=1).mean(axis=0))
         # By Markov's inequality a draw's own density is, one time in two, at least half of the mean of K states.
         log_odds = np.median(log_p[:, 1:] - log_p[:, :1], axis=0) - np.log(2.0) - self.group.log_n_states
