@@ -15,9 +15,8 @@ from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch
 from pymc_hais.density.compat import RandomState, default_theme
-from pymc_hais.inputs.past import check_goes_on, check_model_of, read_backend, read_evidence, read_whole
 from pymc_hais.inputs.request import read
-from pymc_hais.inputs.saved import open_result
+from pymc_hais.inputs.results import check_goes_on, check_model_of, open_result, read_backend, read_evidence, read_whole
 from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
 from pymc_hais.results.datatree import to_extended_tree

@@ -31,8 +31,8 @@ from pymc_hais.density.rows import as_rows, check_known, check_rows, declared_va
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.inputs.arguments import check_integer, refuse_idle
 from pymc_hais.inputs.draws import is_result
-from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.inputs.request import read
+from pymc_hais.inputs.results import log_marginal_likelihood
 from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.mass import measure_prior_mass, target_of_divisor

@@ -1,4 +1,4 @@
-"""sample_hais: all stages of a call on one screen; paper_settings: the recipe of the HAIS report as its arguments."""
+"""sample_hais: all stages of a call on one screen, and the recipe of the HAIS report as its arguments."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pymc_hais.core.protocols import Kernel
 from pymc_hais.density import check_model
 from pymc_hais.density.compat import RandomState, default_theme
 from pymc_hais.inputs.arguments import check_flag, check_integer, explain_unknown
-from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.inputs.labels import check_labels
 from pymc_hais.inputs.request import Request, read
+from pymc_hais.inputs.results import log_marginal_likelihood
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.opinions.opinions import ask_others
 from pymc_hais.planning.building import compile_start

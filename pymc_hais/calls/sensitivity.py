@@ -19,8 +19,8 @@ from pymc_hais.density import find_model, read_containers
 from pymc_hais.density.compat import RandomState, seeds_per_chain
 from pymc_hais.estimators import LogZEstimate, ObservedData
 from pymc_hais.inputs.arguments import check_seed
-from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.inputs.labels import observed_data_of
+from pymc_hais.inputs.results import log_marginal_likelihood
 from pymc_hais.results.comparison.tables import to_sensitivity
 
 

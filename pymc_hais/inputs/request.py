@@ -27,7 +27,7 @@ from pymc_hais.inputs.arguments import (
 )
 from pymc_hais.inputs.draws import is_result, read_modes, read_positions
 from pymc_hais.inputs.labels import Output
-from pymc_hais.inputs.saved import read_plan
+from pymc_hais.inputs.results import read_plan
 from pymc_hais.kernels import Gibbs, Hamiltonian
 from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.planning.starts import GivenDraws, StartOptions, is_auto

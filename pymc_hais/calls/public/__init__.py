@@ -15,8 +15,7 @@ from pymc_hais.calls.sensitivity import prior_sensitivity
 from pymc_hais.calls.validate import validate
 from pymc_hais.density import FlatDiscrete
 from pymc_hais.estimators import BayesFactor, Finding, LogBayesFactor, LogZEstimate
-from pymc_hais.inputs.estimates import log_marginal_likelihood
-from pymc_hais.inputs.saved import save_plan
+from pymc_hais.inputs.results import log_marginal_likelihood, save_plan
 from pymc_hais.integrations import HAIS, PersistentHMC
 from pymc_hais.kernels import Gibbs, Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.references import Box, Gaussian, Mixture, StudentT

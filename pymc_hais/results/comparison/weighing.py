@@ -14,8 +14,7 @@ from pymc_hais.core.messages import shown
 from pymc_hais.core.weights import normalise
 from pymc_hais.estimators import LogZEstimate, to_estimate
 from pymc_hais.inputs.arguments import check_flag
-from pymc_hais.inputs.estimates import EVIDENCE, data_of, log_marginal_likelihood
-from pymc_hais.inputs.saved import open_result
+from pymc_hais.inputs.results import EVIDENCE, data_of, log_marginal_likelihood, open_result
 from pymc_hais.results.findings.compared import check_comparison
 from pymc_hais.results.report import log_findings
 
