@@ -3,7 +3,8 @@
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,11 @@ def data_of(idata: DataTree) -> ObservedData:
     """Describe the observed data of a result."""
     observed = idata["observed_data"].to_dataset().data_vars if "observed_data" in idata.children else {}
     return describe_data({str(name): array.values for name, array in observed.items()})
+
+
+def findings_as_json(findings: Sequence[Finding]) -> str:
+    """Write findings as one string, which every file format takes."""
+    return json.dumps([asdict(finding) for finding in findings], ensure_ascii=False)
 
 
 def findings_from_json(text: str) -> tuple[Finding, ...]:

@@ -21,9 +21,8 @@ from pymc_hais.density.points import evaluate_data_terms, evaluate_fixed
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import LogZEstimate, Round, to_estimate
 from pymc_hais.inputs.labels import Output, as_dataset, label_data, labels_of
-from pymc_hais.inputs.results import COUNTS, EVIDENCE, KEPT, NUMBERS, PLAN, RECORD, RESULT
+from pymc_hais.inputs.results import COUNTS, EVIDENCE, KEPT, NUMBERS, PLAN, RECORD, RESULT, findings_as_json
 from pymc_hais.results.diagnose import unfinished, with_findings
-from pymc_hais.results.findings.finding import findings_as_json
 from pymc_hais.results.report import PACKAGES, attributes, attributes_of_call, log_extension, log_outcome, quantity_of
 from pymc_hais.run.evidence import Evidence, Modes, PosteriorDraws
 from pymc_hais.run.plan import Plan, encode_plan
