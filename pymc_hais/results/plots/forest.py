@@ -133,7 +133,10 @@ def plot_estimates(
     {canvas}
     """
     is_one = isinstance(table, pd.DataFrame | DataTree) or not isinstance(table, Mapping)
-    tables = {name: _methods(one) for name, one in ({"log_z": table} if is_one else dict(table)).items()}
+    tables = {}
+    for name, one in ({"log_z": table} if is_one else dict(table)).items():
+        one = estimates(one) if isinstance(one, DataTree) else one
+        tables[name] = read_table(one, ["value", "lower", "upper", "agrees"], "pymc_hais.estimates")
     if not tables:
         raise ValueError("Expected a result of pm.sample_hais, or a dictionary of such; got an empty one.")
     names = list(dict.fromkeys(method for one in tables.values() for method in one.index))
@@ -156,13 +159,6 @@ def plot_estimates(
         panels.write_out("x", name)
         panels.label(**{name: (title if is_one else name, "nats" if is_one else "log Z (nats, 95% intervals)", "")})
     return panels.collection
-
-
-def _methods(given: Any) -> pd.DataFrame:
-    """Return the table of the methods of a result, or check one that is given."""
-    if isinstance(given, DataTree):
-        given = estimates(given)
-    return read_table(given, ["value", "lower", "upper", "agrees"], "pymc_hais.estimates")
 
 
 @share_docs

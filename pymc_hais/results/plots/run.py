@@ -43,7 +43,15 @@ def plot_path(
         ``xlabel``, ``ylabel``, ``legend``.
     {canvas}
     """
-    lines = _lines(idata)
+    path = read_group(idata, "annealing", ["ess", "acceptance_rate", "step_size", "log_z", "final_log_weight"])
+    mass = read_group(idata, "log_marginal_likelihood", ["log_prior_mass"])["log_prior_mass"]
+    drawn = {
+        "ess": path["ess"] / path.sizes["particle"],
+        "acceptance_rate": path["acceptance_rate"],
+        "step_size": path["step_size"],
+        "log_z": path["log_z"] - mass,
+    }
+    lines = Dataset({name: xy(path["temperature"].broadcast_like(one), one) for name, one in drawn.items()})
     known = ("lines", "points", "ref_line", "ticks", "title", "xlabel", "ylabel", "legend")
     panels = Panels(lines, known, visuals, plot_collection, backend, {"col_wrap": 2, **pc_kwargs})
     level = Dataset({"ess": DataArray(RESAMPLE_BELOW)})
@@ -76,18 +84,6 @@ def _number_temperatures(panels: Panels, lines: Dataset, first: int, last: int) 
     step = -(-last // _FEW)
     numbers = np.arange(first if step == 1 else step * first, last + 1, step)
     panels.draw("ticks", set_xticks, lines, values=numbers, labels=list(map(str, numbers)), store_artist=False)
-
-
-def _lines(idata: DataTree) -> Dataset:
-    path = read_group(idata, "annealing", ["ess", "acceptance_rate", "step_size", "log_z", "final_log_weight"])
-    mass = read_group(idata, "log_marginal_likelihood", ["log_prior_mass"])["log_prior_mass"]
-    drawn = {
-        "ess": path["ess"] / path.sizes["particle"],
-        "acceptance_rate": path["acceptance_rate"],
-        "step_size": path["step_size"],
-        "log_z": path["log_z"] - mass,
-    }
-    return Dataset({name: xy(path["temperature"].broadcast_like(one), one) for name, one in drawn.items()})
 
 
 @share_docs
