@@ -161,7 +161,7 @@ def log_likelihood(
         request = read("log_likelihood", model, given, data=data, sample_kwargs=sample_kwargs)
         with request.runner() as runner:
             observed = model
-            if is_joint:
+            if is_joint:  # the density at each row, hidden variables integrated out, and one log Z for all
                 data = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
                 observed = observe_first(model, data)
             with runner.progress:
