@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pymc as pm
+from xarray import DataTree
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.density import build_layout, discrete_names, find_model
+from pymc_hais.density.compat import RandomState
 from pymc_hais.density.points import locate, read_point
 from pymc_hais.estimators import LogBayesFactor, LogZEstimate, divide, estimate_point_density, to_estimate
 from pymc_hais.estimators.values import NORMAL_REACH
@@ -25,12 +28,6 @@ from pymc_hais.results.findings.model import check_prior_mass
 from pymc_hais.results.findings.others import BRIDGEABLE, check_bridge
 from pymc_hais.results.report import log_findings, quantity_of
 from pymc_hais.tuning import fit_reference
-
-if TYPE_CHECKING:
-    import pymc as pm
-    from xarray import DataTree
-
-    from pymc_hais.density.compat import RandomState
 
 
 def bridge(
@@ -101,12 +98,11 @@ def bridge(
     # Nothing moves: no gradients are needed.
     runner = read("bridge", model, given | {"kernel": RandomWalk()}).runner()
     positions = read_positions(model, idata)
-    n_chains, n_draws, n_dims = positions.shape
-    reference = fit_reference(thin_rows(positions.reshape(-1, n_dims)))
+    reference = fit_reference(thin_rows(positions))
     problem, mass = compile_first(model, reference, runner).problem, find_mass(model, runner)
     rng = np.random.default_rng(runner.seeds.sequence(Purpose.ROUND))
     result = bridge_draws(problem, positions, rng)
-    findings = (*check_bridge(result, n_chains * n_draws), *check_prior_mass(problem, mass))
+    findings = (*check_bridge(result, positions.shape[0] * positions.shape[1]), *check_prior_mass(problem, mass))
     estimate = to_estimate(result.log_z, result.se, "bridge", findings=findings)
     log_findings(findings)
     estimate = divide(estimate, mass.estimate) if mass else estimate
@@ -192,7 +188,7 @@ def savage_dickey(
     tested, coordinates, log_prior = locate(model, build_layout(model), values, first)
     # Nothing is drawn, and nothing moves: no gradients are needed.
     runner = read("savage_dickey", model, given | {"random_seed": 0, "kernel": RandomWalk()}).runner()
-    reference = fit_reference(thin_rows(positions.reshape(-1, positions.shape[-1])))
+    reference = fit_reference(thin_rows(positions))
     problem = compile_first(model, reference, runner).problem
     density = estimate_point_density(problem.log_density, positions, tested, coordinates)
     names = quoted(point)

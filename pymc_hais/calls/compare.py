@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from xarray import DataTree
 
 from pymc_hais.core.weights import systematic
+from pymc_hais.density.compat import RandomState
 from pymc_hais.inputs.arguments import check_names, check_seed, explain_unknown
 from pymc_hais.results.comparison.mixing import mix, read_variables
 from pymc_hais.results.comparison.tables import read_terms, to_inclusion, to_table
-from pymc_hais.results.comparison.weighing import refuse_unknown, weigh
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from xarray import DataTree
-
-    from pymc_hais.density.compat import RandomState
+from pymc_hais.results.comparison.weighing import refuse_without_probability, weigh
 
 
 @explain_unknown
@@ -129,7 +126,7 @@ def average(
     check_names("var_names", var_names)
     check_seed(random_seed)
     weighed = weigh(results, prior, allow_errors, check_data)
-    refuse_unknown(weighed)
+    refuse_without_probability(weighed)
     names = read_variables(weighed.trees, var_names)
     sizes = [idata["posterior"].sizes for idata in weighed.trees.values()]
     shape = min(size["chain"] for size in sizes), min(size["draw"] for size in sizes) if draws is None else draws
@@ -178,5 +175,5 @@ def inclusion_probabilities(
     Barbieri, M. M. and Berger, J. O. (2004). Optimal predictive model selection. Annals of Statistics 32, 870-897.
     """
     weighed = weigh(results, prior, allow_errors, check_data)
-    refuse_unknown(weighed)
+    refuse_without_probability(weighed)
     return to_inclusion(weighed, read_terms(weighed.trees, terms))

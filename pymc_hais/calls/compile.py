@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pymc as pm
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Seeds
@@ -30,9 +31,6 @@ from pymc_hais.planning.starts import first_reference, takes_fit
 from pymc_hais.problem.building import with_data
 from pymc_hais.problem.kept import keep_problem
 from pymc_hais.problem.problem import Problem
-
-if TYPE_CHECKING:
-    import pymc as pm
 
 #: Arguments that belong to :func:`compile`, and their defaults.
 _CHOICES = dict.fromkeys(("reference", "kernel", "constraints", "path", "backend", "compile_kwargs"))
@@ -149,15 +147,6 @@ class CompiledModel:
     def _read(self) -> _DataSet:
         """Take the present data, in a copy of the model that has the machine code."""
         values = read_containers(self.model)
-        self._refuse_changes(values)
-        data = next((one for one in (self._latest, self._first) if one.holds(values, self.model)), None)
-        if data is None:
-            data = _DataSet(with_table(self.model, values), values)
-            self._keep(data)
-        self._latest = data
-        return data
-
-    def _refuse_changes(self, values: Mapping[str, np.ndarray]) -> None:
         for name in self._varying:
             old, value = self._first.values[name], values[name]
             if (old.shape, old.dtype) != (value.shape, value.dtype):
@@ -170,6 +159,12 @@ class CompiledModel:
                 f"The model is no longer the one that was compiled ({difference}): call pymc_hais.compile again. "
                 "Data that are to vary belong in pm.Data, and change by pm.set_data."
             )
+        data = next((one for one in (self._latest, self._first) if one.holds(values, self.model)), None)
+        if data is None:
+            data = _DataSet(with_table(self.model, values), values)
+            self._keep(data)
+        self._latest = data
+        return data
 
     def _keep(self, data: _DataSet) -> None:
         """Give a copy of the model the machine code, if the code is valid for these data."""

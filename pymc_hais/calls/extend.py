@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pymc as pm
+from xarray import DataTree
 
 from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch
-from pymc_hais.density.compat import default_theme
-from pymc_hais.inputs.past import check_goes_on, check_model_of, read_backend, read_evidence, read_whole
+from pymc_hais.density.compat import RandomState, default_theme
 from pymc_hais.inputs.request import read
-from pymc_hais.inputs.saved import open_result
+from pymc_hais.inputs.results import check_goes_on, check_model_of, open_result, read_backend, read_evidence, read_whole
 from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
-from pymc_hais.results.extended import end_extension
+from pymc_hais.results.datatree import to_extended_tree
 from pymc_hais.results.report import log_nothing_added
 from pymc_hais.run.extending import add_chains, add_draws, reach_target
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    import pymc as pm
-    from xarray import DataTree
-
-    from pymc_hais.density.compat import RandomState
 
 
 def extend(
@@ -140,4 +134,4 @@ def extend(
             return result.copy()
         if target_se is None and attrs["target_se"] > 0.0:  # of the first run, which the findings judge by
             runner = runner.with_sampling(target_se=float(attrs["target_se"]))
-        return runner.finish(lambda: end_extension(result, before, extended, old, named, runner))
+        return runner.finish(lambda: to_extended_tree(result, before, extended, named, runner))

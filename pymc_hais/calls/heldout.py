@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pymc as pm
+from xarray import DataTree
 
 from pymc_hais.calls.sample import sample_hais
 from pymc_hais.core.messages import quoted, refuse_unknown
@@ -22,33 +26,22 @@ from pymc_hais.density import (
     unnormalised_priors,
     with_table,
 )
-from pymc_hais.density.compat import default_theme
+from pymc_hais.density.compat import RandomState, default_theme
 from pymc_hais.density.rows import as_rows, check_known, check_rows, declared_value
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.inputs.arguments import check_integer, refuse_idle
 from pymc_hais.inputs.draws import is_result
-from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.inputs.request import read
+from pymc_hais.inputs.results import log_marginal_likelihood
 from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.mass import measure_prior_mass, target_of_divisor
-from pymc_hais.problem.problem import Problem
 from pymc_hais.references import prior_alone
 from pymc_hais.results.diagnose import findings_of_rows
 from pymc_hais.results.heldout import HeldOut, of_rows, predict, to_heldout_tree
 from pymc_hais.results.report import attributes_of_rows, log_held_out
-from pymc_hais.run.plan import Plan
 from pymc_hais.run.rounds import run_rounds
 from pymc_hais.runner.runner import Runner
-
-if TYPE_CHECKING:
-    import os
-    from concurrent.futures import Executor
-
-    import pymc as pm
-    from xarray import DataTree
-
-    from pymc_hais.density.compat import RandomState
 
 #: What a run of the unnormalised model and the rows' own runs cost together.
 _COSTS = ("n_gradients", "n_gradients_pilot", "compile_time", "pilot_time", "sampling_time")
@@ -158,8 +151,7 @@ def log_likelihood(
     else:
         refuse_idle(log_likelihood, {"n_draws": n_draws}, "Without `posterior` no draws are averaged")
         is_joint = any(model[name] in model.free_RVs for name in names)
-        _check_choices(reference, kernel, {} if sample_kwargs is None else sample_kwargs)
-        _check_sample_kwargs(model, sample_kwargs or {}, is_joint)
+        _check_choices(model, reference, kernel, {} if sample_kwargs is None else sample_kwargs, is_joint)
         if is_joint and {rv.name for rv in model.free_RVs} <= set(names):
             why = "`data` names all free variables, so that only log Z is annealed, with `sample_kwargs`"
             refuse_idle(log_likelihood, {name: given[name] for name in _OF_ROWS}, why)
@@ -168,19 +160,30 @@ def log_likelihood(
         shared = {name: given[name] for name in both}
         request = read("log_likelihood", model, given, data=data, sample_kwargs=sample_kwargs)
         with request.runner() as runner:
+            observed = model
+            if is_joint:  # the density at each row, hidden variables integrated out, and one log Z for all
+                data = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
+                observed = observe_first(model, data)
+            with runner.progress:
+                rows = check_rows(observed, data, is_joint=is_joint)
+                result, attrs = _integrate(observed, rows, reference, runner, is_joint)
             if is_joint:
-                result, attrs = _normalise(model, data, reference, runner, {**shared, **(sample_kwargs or {})})
-            else:
-                with runner.progress:
-                    result, attrs = _integrate(model, check_rows(model, data), reference, runner)
-                if model.potentials and model.free_RVs:
-                    result, attrs = _divide_by_potentials(result, attrs, model, runner, shared)
+                log_z, attrs = _anneal_for_all(model, attrs, runner, {**shared, **(sample_kwargs or {})})
+                result = result.minus("log_z", log_z)
+                attrs["quantity"] = "log density of each row minus log Z"
+            elif model.potentials and model.free_RVs:
+                # Potentials leave a part of the prior's mass; divided by it, the rows are densities of a row.
+                prior = prior_alone(model, with_potentials=True)
+                options = {**shared, "target_se": target_of_divisor(runner)}
+                log_z, costs = _anneal_for_all(prior, attrs, runner, options)
+                result, attrs = result.minus("log_z", log_z), attrs | {name: costs[name] for name in _COSTS}
     tree = to_heldout_tree(result, attrs | {"total_time": time.perf_counter() - begin})
     log_held_out(result)
     return tree
 
 
-def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Any) -> None:
+def _check_choices(model: pm.Model, reference: Any, kernel: Kernel | None, sample_kwargs: Any, is_joint: bool) -> None:
+    """Refuse what rows cannot have, and settings of the run for log Z before the rows are annealed."""
     if not isinstance(sample_kwargs, Mapping):
         raise ValueError(f"`sample_kwargs` must be a dictionary, such as {{'target_se': 0.02}}; got {sample_kwargs!r}.")
     if is_model(reference) or is_result(reference):
@@ -192,19 +195,16 @@ def _check_choices(reference: Any, kernel: Kernel | None, sample_kwargs: Any) ->
             "log_likelihood takes no constraints: give bounded variables a bounded prior, or restrict an unnormalised "
             "density with a pm.Potential that is -inf outside."
         )
-
-
-def _check_sample_kwargs(model: pm.Model, given: Mapping[str, Any], is_joint: bool) -> None:
-    """Refuse settings of the run for log Z before the rows are annealed, or where there is no such run."""
-    if not given:
+    if not sample_kwargs:
         return
     if not is_joint:
         raise ValueError(
             "`sample_kwargs` is for log Z of an unnormalised model, whose free variables `data` names: leave it out, "
-            f"and pass {quoted(given)} to log_likelihood itself where it has it."
+            f"and pass {quoted(sample_kwargs)} to log_likelihood itself where it has it."
         )
-    refuse_unknown("sample_hais", given, [name for name in signature(sample_hais).parameters if name != "model"])
-    read("sample_hais", model, given)
+    known = [name for name in signature(sample_hais).parameters if name != "model"]
+    refuse_unknown("sample_hais", sample_kwargs, known)
+    read("sample_hais", model, sample_kwargs)
 
 
 def _integrate(
@@ -212,11 +212,11 @@ def _integrate(
     rows: Mapping[str, np.ndarray],
     reference: Any,
     runner: Runner,
-    is_joint: bool = False,
+    is_joint: bool,
 ) -> tuple[HeldOut, dict[str, Any]]:
     """Integrate each row's own variables out of a model of one row; a joint density needs all rows or none.
 
-    The rows of a joint density keep the mass that their hidden variables' priors have.
+    The rows of a joint density keep the mass that their hidden variables' priors have, as log Z has it in it, too.
     """
     if not model.free_RVs:
         logp = build_row_logp(model, tuple(rows))
@@ -230,41 +230,12 @@ def _integrate(
     findings = findings_of_rows(evidence, runner)
     mass = plan.start.mass
     result = of_rows(evidence.rows, findings, mass.estimate if mass else None)
-    if is_joint:
-        result = _with_mass(result, problem, plan, runner)
+    if is_joint and mass:  # by which the rows were divided
+        result = replace(result, value=result.value + plan.log_prior_mass)
+    elif is_joint and problem.is_prior and unnormalised_priors(problem.model):
+        own = measure_prior_mass(problem.model, runner).estimate
+        result = replace(result, value=result.value + own.value, common_se=float(np.hypot(result.common_se, own.se)))
     return result, attributes_of_rows(evidence, runner)
-
-
-def _with_mass(result: HeldOut, problem: Problem, plan: Plan, runner: Runner) -> HeldOut:
-    """Multiply rows by the mass of their hidden variables' priors, which log Z of the joint density has in it."""
-    if plan.start.mass:  # by which they were divided
-        return replace(result, value=result.value + plan.log_prior_mass)
-    if not (problem.is_prior and unnormalised_priors(problem.model)):
-        return result
-    mass = measure_prior_mass(problem.model, runner).estimate
-    return replace(result, value=result.value + mass.value, common_se=float(np.hypot(result.common_se, mass.se)))
-
-
-def _normalise(
-    model: pm.Model, data: Mapping[str, Any], reference: Any, runner: Runner, sample_kwargs: Mapping[str, Any]
-) -> tuple[HeldOut, dict[str, Any]]:
-    """Evaluate an unnormalised model at each row, hidden variables integrated out, and take one log Z from all."""
-    rows = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
-    observed = observe_first(model, rows)
-    with runner.progress:
-        checked = check_rows(observed, rows, is_joint=True)
-        result, attrs = _integrate(observed, checked, reference, runner, is_joint=True)
-    log_z, attrs = _anneal_for_all(model, attrs, runner, sample_kwargs)
-    return result.minus("log_z", log_z), attrs | {"quantity": "log density of each row minus log Z"}
-
-
-def _divide_by_potentials(
-    result: HeldOut, attrs: dict[str, Any], model: pm.Model, runner: Runner, options: Mapping[str, Any]
-) -> tuple[HeldOut, dict[str, Any]]:
-    """Divide rows by the mass that potentials leave of their variables' prior, so that they are densities of a row."""
-    prior = prior_alone(model, with_potentials=True)
-    log_z, costs = _anneal_for_all(prior, attrs, runner, {**options, "target_se": target_of_divisor(runner)})
-    return result.minus("log_z", log_z), attrs | {name: costs[name] for name in _COSTS}
 
 
 def _anneal_for_all(

@@ -1,38 +1,34 @@
-"""sample_hais: all stages of a call on one screen."""
+"""sample_hais: all stages of a call on one screen, and the recipe of the HAIS report as its arguments."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pymc as pm
+from xarray import DataTree
 
 from pymc_hais.calls.compile import CompiledModel, Opened, open_model
 from pymc_hais.calls.stages import run_from_missed_modes, run_until_confirmed
 from pymc_hais.core.process import check_memory
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.density import check_model
-from pymc_hais.density.compat import default_theme
-from pymc_hais.inputs.arguments import check_flag, explain_unknown
-from pymc_hais.inputs.estimates import log_marginal_likelihood
+from pymc_hais.density.compat import RandomState, default_theme
+from pymc_hais.inputs.arguments import check_flag, check_integer, explain_unknown
 from pymc_hais.inputs.labels import check_labels
 from pymc_hais.inputs.request import Request, read
+from pymc_hais.inputs.results import log_marginal_likelihood
+from pymc_hais.kernels import Hamiltonian
 from pymc_hais.opinions.opinions import ask_others
 from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
-from pymc_hais.results.fixed import to_fixed_tree
-from pymc_hais.results.report import end_run, log_line, log_model, silenced
+from pymc_hais.results.datatree import to_datatree, to_fixed_tree
+from pymc_hais.results.report import log_line, log_model, silenced
 from pymc_hais.run.posterior import draw_posterior
-
-if TYPE_CHECKING:
-    import os
-    from concurrent.futures import Executor
-
-    import pymc as pm
-    from xarray import DataTree
-
-    from pymc_hais.density.compat import RandomState
 
 
 @explain_unknown
@@ -267,4 +263,32 @@ def _sample(opened: Opened, request: Request) -> DataTree:
             evidence = replace(evidence, posterior=posterior)
             runner.progress.is_cut = runner.ledger.is_interrupted
             runner.progress.conclude(f"{evidence.estimate:.2f}")
-        return own.finish(lambda: end_run(evidence, named, output, own))
+        return own.finish(lambda: to_datatree(evidence, named, output, own))
+
+
+def paper_settings(n_distributions: int) -> dict[str, Any]:
+    """Return the arguments of :func:`sample_hais` that run the recipe of the HAIS report.
+
+    Linear betas, one drift-kick-drift leapfrog step of 0.2 a distribution, half of the momentum's power renewed per
+    unit of simulation time, no resampling, no tuning, one round, as in
+    ``pm.sample_hais(200, chains=1, **paper_settings(1000))``.
+    The report anneals from a standard normal (analysis models: add ``reference="gaussian"``) or from the prior of the
+    latent variables (generative models: add ``reference="prior"``).
+
+    Parameters
+    ----------
+    n_distributions : int
+        N, the intermediate distributions.
+
+    References
+    ----------
+    Sohl-Dickstein & Culpepper (2012), arXiv:1205.1925, sections 3 and 5.
+    """
+    check_integer("n_distributions", n_distributions, 1)
+    return {
+        "kernel": Hamiltonian(integrator="drift-kick-drift", step_size=0.2, damping=float(np.log(2.0))),
+        "schedule": "linear",
+        "n_temperatures": int(n_distributions),
+        "resample": False,
+        "target_se": None,
+    }

@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import pymc as pm
+from xarray import DataTree
 
 from pymc_hais.calls.compile import compile, open_model
 from pymc_hais.calls.sample import sample_hais
 from pymc_hais.core.messages import shown
 from pymc_hais.density import find_model, read_containers
-from pymc_hais.density.compat import seeds_per_chain
+from pymc_hais.density.compat import RandomState, seeds_per_chain
 from pymc_hais.estimators import LogZEstimate, ObservedData
 from pymc_hais.inputs.arguments import check_seed
-from pymc_hais.inputs.estimates import log_marginal_likelihood
 from pymc_hais.inputs.labels import observed_data_of
+from pymc_hais.inputs.results import log_marginal_likelihood
 from pymc_hais.results.comparison.tables import to_sensitivity
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pymc as pm
-    from xarray import DataTree
-
-    from pymc_hais.density.compat import RandomState
 
 
 def prior_sensitivity(

@@ -63,7 +63,10 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
                 return evidence.with_row(count_unconfirmed(evidence.row, evidence.plan.n_confirming))
             what_rounds_did = "were confirmed by too few draws of the prior"
         remembered = _with_particles(remembered, evidence)
-        problem, plan = _next_best(evidence, what_rounds_did)
+        assert evidence.plan.fallback is not None
+        problem, plan = evidence.plan.fallback.build()
+        given_up = f"{evidence.problem.label}, log Z = {evidence.estimate:.3f}"
+        plan = replace(plan, reason=f"The rounds from {given_up}, {what_rounds_did}.")
 
 
 def _compiled(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
@@ -146,14 +149,6 @@ def _with_particles(remembered: np.ndarray | None, evidence: Evidence) -> np.nda
     few = systematic(log_weights, 0.5, 64)  # the next search climbs from each
     x = evidence.problem.to_model(run.positions[few])
     return x if remembered is None else np.concatenate([remembered, x])
-
-
-def _next_best(evidence: Evidence, what_rounds_did: str) -> tuple[Problem, Plan]:
-    """Return the next start after one that the rounds refute, or do not confirm."""
-    assert evidence.plan.fallback is not None
-    problem, plan = evidence.plan.fallback.build()
-    label, estimate = evidence.problem.label, evidence.estimate
-    return problem, replace(plan, reason=f"The rounds from {label}, log Z = {estimate:.3f}, {what_rounds_did}.")
 
 
 def run_from_missed_modes(evidence: Evidence, start: StartOptions, runner: Runner) -> tuple[Evidence, Runner]:

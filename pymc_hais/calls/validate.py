@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Executor
+from typing import Any
 
 import numpy as np
+import pymc as pm
+from xarray import DataTree
 
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.density import build_outputs, find_model, is_model
-from pymc_hais.density.compat import default_theme
+from pymc_hais.density.compat import RandomState, default_theme
 from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.inputs.draws import is_result
 from pymc_hais.inputs.labels import labels_of
@@ -28,15 +32,6 @@ from pymc_hais.results.validation import bounds_of, rank, to_text, to_validation
 from pymc_hais.run.rounds import log_start
 
 _log = logging.getLogger("pymc.hais")
-
-if TYPE_CHECKING:
-    import os
-    from concurrent.futures import Executor
-
-    import pymc as pm
-    from xarray import DataTree
-
-    from pymc_hais.density.compat import RandomState
 
 
 def validate(

@@ -47,10 +47,6 @@ class Draws:
             slopes=None if self.slopes is None else self.slopes[chosen],
         )
 
-    def unweighted(self) -> Self:
-        """Return the draws with equal weights."""
-        return replace(self, weights=np.full(len(self.weights), 1.0 / max(len(self.weights), 1)))
-
     def mean(self, values: np.ndarray) -> tuple[float, float]:
         """Return the weighted mean of values (n,), and its standard error."""
         mean = float(self.weights @ values)

@@ -125,12 +125,6 @@ def _quantiles(x: np.ndarray, weights: np.ndarray, shares: tuple[float, ...]) ->
     return np.take_along_axis(np.take_along_axis(x, order, axis=0), rows, axis=0)
 
 
-def _examined(cloud: _Cloud) -> np.ndarray:
-    """Choose coordinates of the smallest variables: scales and means of others are mostly numbers of their own."""
-    _, which, sizes = np.unique(cloud.blocks, return_inverse=True, return_counts=True)
-    return np.sort(np.argsort(sizes[which], kind="stable")[: _SIZES.examined])
-
-
 def _fields(cloud: _Cloud, examined: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return M fields (n, M) that have the mean zero, and which of the coordinates each stretches and shifts (M, K).
 
@@ -146,7 +140,9 @@ def _fields(cloud: _Cloud, examined: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def _suspects(cloud: _Cloud) -> Iterator[_Suspect]:
     """Yield the edges at which Stein's identity fails as it does where mass is missing beyond."""
-    examined = _examined(cloud)
+    # Coordinates of the smallest variables: scales and means of others are mostly numbers of their own.
+    _, which, sizes = np.unique(cloud.blocks, return_inverse=True, return_counts=True)
+    examined = np.sort(np.argsort(sizes[which], kind="stable")[: _SIZES.examined])
     fields, stretched, shifted = _fields(cloud, examined)
     is_own = (stretched | shifted)[:, examined].T  # fields that move the coordinate itself
     for sign in (-1, 1):

@@ -9,6 +9,7 @@ be missing.  Particles that are as wide as the target, or wider, do no harm.  So
 - Moves spread all particles by a factor, or draw them together by it.  The difference of the accepted shares gives u.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +52,8 @@ class Lag(NamedTuple):
 
 def find_lag(draws: Draws) -> Lag | None:
     """Find the direction in which the target would spread draws most, whatever their weights; None if there is none."""
-    plain = draws.unweighted()
+    n = len(draws.weights)
+    plain = replace(draws, weights=np.full(n, 1.0 / max(n, 1)))
     x, scale = _standardise(draws.positions)
     axes = _axes(x)
     directions = _blind(draws.weights, x, axes) if draws.slopes is None else _suspects(plain, x, scale, axes)

@@ -75,7 +75,10 @@ def _largest(z: np.ndarray, score: np.ndarray, variables: np.ndarray) -> tuple[n
     basic = (score, z * score + 1.0)  # phi_i = 1 and phi_i = z_i
     names, block = np.unique(variables, return_inverse=True)
     largest, partners = np.zeros(z.shape[1]), np.arange(z.shape[1])
-    for field in (*basic, *_own(z, score)):
+    # Of a coordinate's own: its middle, and its tails.
+    near, square, tail = np.exp(-0.5 * z**2), z**2, 0.5 * np.log1p(z**2)
+    own = (z * near * score + (1 - square) * near, z * tail * score + tail + square / (1 + square))
+    for field in (*basic, *own):
         largest = np.maximum(largest, _statistic(field.mean(axis=0), (field**2).mean(axis=0), len(z)))
     for field in basic:
         total = np.stack([field[:, variables == name].sum(axis=1) for name in names], axis=1)
@@ -93,13 +96,6 @@ def _largest(z: np.ndarray, score: np.ndarray, variables: np.ndarray) -> tuple[n
             largest = np.maximum(largest, value)
             n_tests += crossed.size
     return largest, partners, n_tests
-
-
-def _own(z: np.ndarray, score: np.ndarray) -> list[np.ndarray]:
-    """Fields of a coordinate's own: its middle, and its tails."""
-    near, square = np.exp(-0.5 * z**2), z**2
-    tail = 0.5 * np.log1p(square)
-    return [z * near * score + (1 - square) * near, z * tail * score + tail + square / (1 + square)]
 
 
 def _statistic(mean: np.ndarray, mean_square: np.ndarray, n: int) -> np.ndarray:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from pymc_hais.core.messages import instead_of, quoted, shown
-from pymc_hais.density import Model
 from pymc_hais.density.compat import default_theme
 
 #: Arguments of pm.sample that have no place here, and what there is instead.
@@ -85,27 +84,6 @@ def check_choice(name: str, value: Any, known: Sequence[str]) -> tuple[str, ...]
     return tuple(one for one in known if one in value)
 
 
-def check_labelled(model: Model, idata_kwargs: Any) -> None:
-    """Refuse ``idata_kwargs`` that are no dictionary, and dims of variables that the model does not have."""
-    if not isinstance(idata_kwargs, Mapping):
-        raise ValueError(
-            f'`idata_kwargs` must be a dictionary, such as {{"log_likelihood": True}}; got {idata_kwargs!r}.'
-        )
-    for name in ("coords", "dims"):
-        if not isinstance(idata_kwargs.get(name, {}), Mapping):
-            raise ValueError(f"`{name}` of `idata_kwargs` must be a dictionary; got {idata_kwargs[name]!r}.")
-    for name in ("log_likelihood", "log_prior"):
-        value = idata_kwargs.get(name, False)
-        if isinstance(value, str) or not isinstance(value, bool | Collection):
-            raise ValueError(f"`{name}` of `idata_kwargs` must be True, False or a list of names; got {value!r}.")
-        if not isinstance(value, bool) and (unknown := sorted(set(value) - set(model.named_vars))):
-            raise ValueError(f"`{name}` of `idata_kwargs` names {unknown}, which the model does not have.")
-    known = {*model.named_vars, *(value.name for value in model.value_vars)}
-    unknown = sorted(set(idata_kwargs.get("dims", {})) - known)
-    if unknown:
-        raise ValueError(f"`idata_kwargs` gives dims to {unknown}; the variables are {sorted(known)}.")
-
-
 def check_theme(theme: Any) -> None:
     """Refuse anything but a theme of a progress bar; PyMC would ignore it."""
     is_css = isinstance(theme, str) and "{" in theme
@@ -124,15 +102,13 @@ def check_share(name: str, value: Any) -> None:
 
 def refuse_idle(function: Callable[..., Any], given: Mapping[str, Any], why: str) -> None:
     """Refuse arguments that a call would ignore, if they are not the function's defaults."""
-    parameters = inspect.signature(function).parameters
-    defaults = {name: parameters[name].default for name in given}
-    idle = [name for name, value in given.items() if not _is_default(value, defaults[name])]
+    parameters, idle = inspect.signature(function).parameters, []
+    for name, value in given.items():
+        default = parameters[name].default
+        if value is not default and not (np.isscalar(value) and value == default):
+            idle.append(name)
     if idle:
         raise ValueError(f"{why}: leave out {quoted(idle, ' and ')}.")
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    return value is default or bool(np.isscalar(value) and value == default)
 
 
 def explain_unknown[**P, R](function: Callable[P, R]) -> Callable[P, R]:
@@ -142,11 +118,9 @@ def explain_unknown[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         for name in (name for name in kwargs if name not in known):
-            instead = _OF_PM_SAMPLE.get(name)
-            if instead is not None:
-                hint = f'{instead}. See "From pm.sample" in the documentation'
-            else:
-                hint = instead_of(name, known)
+            hint = instead_of(name, known)
+            if name in _OF_PM_SAMPLE:
+                hint = f'{_OF_PM_SAMPLE[name]}. See "From pm.sample" in the documentation'
             raise TypeError(f"{function.__name__}() has no argument `{name}`: {hint}")
         return function(*args, **kwargs)
 

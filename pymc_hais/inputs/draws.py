@@ -50,21 +50,7 @@ def read_draws(model: Model, idata: Any, argument: str, fewest: int) -> dict[str
             f"{type(idata).__name__}{found}."
         )
     group = idata["posterior"].to_dataset()
-    shapes = model.eval_rv_shapes()
-    _check_variables(model, group, shapes, argument)
-    _check_data(model, idata, argument)
-    ordered = group.transpose("chain", "draw", ...)
-    draws = {rv.name: np.asarray(ordered[rv.name].values, np.float64) for rv in model.free_RVs}
-    if group.sizes["draw"] < fewest:
-        raise ValueError(f"`{argument}` has {group.sizes['draw']} draws a chain: at least {fewest} are needed.")
-    unusable = [name for name, values in draws.items() if not np.isfinite(values).all()]
-    if unusable:
-        raise ValueError(f"`{argument}` has draws of {quoted(unusable)} that are NaN or infinite.")
-    return draws
-
-
-def _check_variables(model: Model, group: Any, shapes: dict[str, tuple[int, ...]], argument: str) -> None:
-    names = [rv.name for rv in model.free_RVs]
+    names, shapes = [rv.name for rv in model.free_RVs], model.eval_rv_shapes()
     missing = [name for name in names if name not in group]
     if missing:
         raise ValueError(
@@ -76,6 +62,15 @@ def _check_variables(model: Model, group: Any, shapes: dict[str, tuple[int, ...]
         ours = tuple(int(size) for size in shapes[name])
         if shape != ours:
             raise ValueError(f"`{argument}` is of another model: its `{name}` has shape {shape}, the model's {ours}.")
+    _check_data(model, idata, argument)
+    ordered = group.transpose("chain", "draw", ...)
+    draws = {name: np.asarray(ordered[name].values, np.float64) for name in names}
+    if group.sizes["draw"] < fewest:
+        raise ValueError(f"`{argument}` has {group.sizes['draw']} draws a chain: at least {fewest} are needed.")
+    unusable = [name for name, values in draws.items() if not np.isfinite(values).all()]
+    if unusable:
+        raise ValueError(f"`{argument}` has draws of {quoted(unusable)} that are NaN or infinite.")
+    return draws
 
 
 def _check_data(model: Model, idata: DataTree, argument: str) -> None:

@@ -1,7 +1,7 @@
-"""The arguments of a public function, checked before any work."""
+"""The arguments of a public function, checked before any work: one ``read`` for all functions."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,26 +13,28 @@ from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.records import RESAMPLE_BELOW, Schedule
 from pymc_hais.core.schedules import FIXED
 from pymc_hais.core.seeds import Seeds
-from pymc_hais.density import Model, build_layout
+from pymc_hais.density import Model, build_layout, discrete_names, is_model
 from pymc_hais.density.compat import seeds_per_chain
 from pymc_hais.engines import resolve_backend
 from pymc_hais.inputs.arguments import (
     check_choice,
     check_flag,
     check_integer,
-    check_labelled,
     check_names,
     check_positive,
     check_seed,
     check_theme,
 )
-from pymc_hais.inputs.kernels import read_kernels
+from pymc_hais.inputs.draws import is_result, read_modes, read_positions
 from pymc_hais.inputs.labels import Output
-from pymc_hais.inputs.saved import read_plan
-from pymc_hais.inputs.start import follow, read_start
-from pymc_hais.planning.starts import StartOptions
+from pymc_hais.inputs.results import read_plan
+from pymc_hais.kernels import Gibbs, Hamiltonian
+from pymc_hais.opinions.bridging import thin_rows
+from pymc_hais.planning.starts import GivenDraws, StartOptions, is_auto
+from pymc_hais.problem.constraints import build_constraints, with_walls
+from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import Compiler
-from pymc_hais.run.plan import Plan
+from pymc_hais.run.plan import Own, Plan, is_same_kernel
 from pymc_hais.runner.options import Call, Compute, Sampling
 from pymc_hais.runner.progress import CallProgress
 from pymc_hais.runner.runner import Runner
@@ -114,19 +116,26 @@ def read(function: str, model: Model, given: Mapping[str, Any], plan: Plan | Non
     check_names("var_names", asked.var_names)
     check_theme(asked.progressbar_theme)
     estimators = check_choice("estimators", asked.estimators, ("bridge", "linked", "bidirectional"))
-    kernel, sites = read_kernels(model, asked, estimators)
+    kernel, sites = _read_kernels(model, asked, estimators)
     sampling = _read_sampling(model, asked, estimators, kernel)
-    output = _build_output(model, {} if asked.idata_kwargs is None else asked.idata_kwargs, asked.var_names)
-    numbers = {name: value for name, value in vars(asked).items() if name not in _NO_NUMBERS} | others
-    _check_limits(asked, others)
+    output = _read_output(model, asked)
+    of_log_z = others.get("sample_kwargs") or {}
+    if asked.checkpoint is not None and (asked.max_seconds is not None or of_log_z.get("max_seconds") is not None):
+        raise ValueError(
+            "`checkpoint` takes no `max_seconds`, since a run that is cut short is not reproducible: leave one of "
+            "them out. A call with a checkpoint may be interrupted or killed at any time, and goes on when it is "
+            "made again."
+        )
     backend, options = resolve_backend(asked.backend, asked.compile_kwargs)
     compiler = Compiler(kernel, backend, options, asked.cores, sites)
     start = StartOptions(asked.reference, asked.path)
     if model is None or model.free_RVs:
-        plan = read_plan(asked.plan) if plan is None and asked.plan is not None else plan
+        if plan is None and asked.plan is not None:
+            plan = read_plan(asked.plan)
         if plan is not None:
-            sampling, compiler = follow(plan, asked, sampling, compiler, "`idata`" if "idata" in others else "`plan`")
-        start = read_start(model, asked, estimators, plan)
+            sampling, compiler = _follow(plan, asked, sampling, compiler, "`idata`" if "idata" in others else "`plan`")
+        start = _read_start(model, asked, estimators, plan)
+    numbers = {name: value for name, value in vars(asked).items() if name not in _NO_NUMBERS} | others
     compute = Compute(
         call=Call(function, model, _of_content(numbers)),
         compiler=compiler,
@@ -138,17 +147,6 @@ def read(function: str, model: Model, given: Mapping[str, Any], plan: Plan | Non
         progressbar_theme=asked.progressbar_theme,
     )
     return Request(model=model, sampling=sampling, start=start, compute=compute, output=output)
-
-
-def _check_limits(asked: SimpleNamespace, others: Mapping[str, Any]) -> None:
-    """Refuse a limit of time beside a checkpoint."""
-    of_log_z = others.get("sample_kwargs") or {}
-    if asked.checkpoint is not None and (asked.max_seconds is not None or of_log_z.get("max_seconds") is not None):
-        raise ValueError(
-            "`checkpoint` takes no `max_seconds`, since a run that is cut short is not reproducible: leave one of "
-            "them out. A call with a checkpoint may be interrupted or killed at any time, and goes on when it is "
-            "made again."
-        )
 
 
 def _check_numbers(asked: SimpleNamespace) -> None:
@@ -167,14 +165,91 @@ def _check_numbers(asked: SimpleNamespace) -> None:
     check_positive("target_se", asked.target_se, "nats", "one round")
 
 
+def _read_kernels(model: Model, asked: SimpleNamespace, estimators: tuple[str, ...]) -> tuple[Kernel, Gibbs | None]:
+    """Return the kernel of the continuous dimensions, with the constraints, and that of discrete sites if given."""
+    given = asked.kernel
+    kernels = list(given) if isinstance(given, tuple | list) else [] if given is None else [given]
+    of_sites = [one for one in kernels if isinstance(one, Gibbs)]
+    others = [one for one in kernels if one not in of_sites]
+    is_known = all(hasattr(one, "build") and not isinstance(one, type) for one in kernels)
+    is_empty = not kernels and given is not None
+    if is_empty or not is_known or len(of_sites) > 1 or len(others) > 1:
+        raise ValueError(
+            "`kernel` must be a pymc_hais.Hamiltonian(...) or pymc_hais.RandomWalk(...), for discrete variables a "
+            f"pymc_hais.Gibbs(), a pair of one of each, or None; got {given!r}."
+        )
+    kernel, sites = (others or [Hamiltonian()])[0], next(iter(of_sites), None)
+    if asked.constraints is not None:
+        if kernel.constraints is not None:
+            raise ValueError("`kernel` has constraints of its own beside `constraints`: pass all of them in one place.")
+        kernel = with_walls(kernel, build_constraints(asked.constraints, build_layout(model)))
+    if estimators and kernel.constraints is not None:
+        raise ValueError(
+            f"`estimators` takes no constraints; got {list(estimators)}. Restrict the model by bounded priors instead."
+        )
+    if "bridge" in estimators and asked.chains < 2:
+        raise ValueError(
+            'estimators="bridge" fits a density to some chains for the draws of the others: pass at least 2 chains.'
+        )
+    if given is not None or kernel.constraints is not None or estimators:
+        _check_discrete(model, kernel, sites, others, estimators)
+    return kernel, sites
+
+
+def _check_discrete(
+    model: Model, kernel: Kernel, sites: Gibbs | None, others: list[Kernel], estimators: tuple[str, ...]
+) -> None:
+    """Refuse kernels and options that need discrete variables, or that need a model without them."""
+    discrete = discrete_names(model)
+    if not discrete:
+        if sites is not None:
+            raise ValueError(f"`kernel` has {sites!r}, but the model has no discrete free variable: leave it out.")
+        return
+    if kernel.constraints is not None:
+        raise NotImplementedError(
+            f"Constraints are for models of continuous variables, and `{discrete[0]}` is discrete: give the bounded "
+            "variables a bounded prior instead."
+        )
+    if refused := [name for name in estimators if name != "bidirectional"]:
+        raise NotImplementedError(
+            f"estimators={refused} is not for models with discrete variables such as `{discrete[0]}`, whose moves are "
+            "not reversible: pass some of ['bidirectional'], or leave it out."
+        )
+    if others and len(discrete) == len(model.free_RVs):
+        raise ValueError(
+            f"`kernel` has {others[0]!r}, which moves continuous variables, and the model has none: leave it out, or "
+            "pass pymc_hais.Gibbs()."
+        )
+
+
 def _read_sampling(model: Model, asked: SimpleNamespace, estimators: tuple[str, ...], kernel: Kernel) -> Sampling:
     draws, chains, target_se, longest = asked.draws, asked.chains, asked.target_se, int(asked.max_temperatures)
     if draws * chains > 10**6:  # memory is checked before compiling too, and not only before the pilot
         check_memory(int(draws), int(chains), build_layout(model).n_dims)
-    recipe, length = _build_recipe(kernel, asked)
-    is_named = isinstance(asked.schedule, str)
-    if length is not None and target_se is not None and is_named and length > longest:
+    schedule, n_temperatures = asked.schedule, asked.n_temperatures
+    length = None if n_temperatures is None else max(int(n_temperatures), 1)
+    if not isinstance(schedule, str):
+        schedule = Schedule(schedule)
+        if length is not None and length != len(schedule):
+            raise ValueError(
+                f"`schedule` has {len(schedule)} steps; leave out `n_temperatures` (got {n_temperatures})."
+            )
+        length = len(schedule)
+    elif schedule not in (CONSTANT_SPEED, *FIXED):
+        raise ValueError(
+            f"`schedule` must be one of {', '.join(map(repr, ('constant_speed', *FIXED)))}, or an increasing array "
+            f"of betas from 0 to 1; got {schedule!r}."
+        )
+    elif length is not None and target_se is not None and length > longest:
         raise ValueError(f"`n_temperatures` = {length} is above `max_temperatures` = {longest}.")
+    recipe = Recipe(
+        n_final_moves=0 if n_temperatures == 0 else FINAL_MOVES,
+        resample_below=RESAMPLE_BELOW if asked.resample else 0.0,
+        # A single step from 0 to 1 needs no tuned schedule.
+        schedule=FIXED["linear"](1) if n_temperatures == 0 else schedule,
+    )
+    if not recipe.needs_pilot(kernel) and length is None:
+        raise ValueError("A fixed step size on a fixed schedule leaves nothing to tune: pass `n_temperatures` too.")
     return Sampling(
         draws=int(draws),
         chains=int(chains),
@@ -186,45 +261,98 @@ def _read_sampling(model: Model, asked: SimpleNamespace, estimators: tuple[str, 
     )
 
 
-def _build_recipe(kernel: Kernel, asked: SimpleNamespace) -> tuple[Recipe, int | None]:
-    """Return the user's choices that the plan keeps, and the length of the first round if it is given."""
-    schedule, n_temperatures = asked.schedule, asked.n_temperatures
-    length = None if n_temperatures is None else max(int(n_temperatures), 1)
-    if isinstance(schedule, str):
-        if schedule not in (CONSTANT_SPEED, *FIXED):
-            raise ValueError(
-                f"`schedule` must be one of {', '.join(map(repr, ('constant_speed', *FIXED)))}, or an increasing array "
-                f"of betas from 0 to 1; got {schedule!r}."
-            )
-    else:
-        schedule = Schedule(schedule)
-        if length is not None and length != len(schedule):
-            raise ValueError(
-                f"`schedule` has {len(schedule)} steps; leave out `n_temperatures` (got {n_temperatures})."
-            )
-        length = len(schedule)
-    recipe = Recipe(
-        n_final_moves=0 if n_temperatures == 0 else FINAL_MOVES,
-        resample_below=RESAMPLE_BELOW if asked.resample else 0.0,
-        # A single step from 0 to 1 needs no tuned schedule.
-        schedule=FIXED["linear"](1) if n_temperatures == 0 else schedule,
-    )
-    if not recipe.needs_pilot(kernel) and length is None:
-        raise ValueError("A fixed step size on a fixed schedule leaves nothing to tune: pass `n_temperatures` too.")
-    return recipe, length
-
-
-def _build_output(model: Model, idata_kwargs: dict[str, Any], var_names: Sequence[str] | None) -> Output:
-    if idata_kwargs != {}:
-        check_labelled(model, idata_kwargs)
-    known = [one.name for one in fields(Output) if one.name != "var_names"]
-    unknown = sorted(set(idata_kwargs) - set(known))
-    if unknown:
-        raise ValueError(f"Unknown `idata_kwargs` {unknown}: pass some of {known}.")
-    output = Output(**idata_kwargs, var_names=var_names)
-    if var_names is not None and (output.log_likelihood or output.log_prior):
+def _read_output(model: Model, asked: SimpleNamespace) -> Output:
+    given = {} if asked.idata_kwargs is None else asked.idata_kwargs
+    if not isinstance(given, Mapping):
+        raise ValueError(f'`idata_kwargs` must be a dictionary, such as {{"log_likelihood": True}}; got {given!r}.')
+    for name in ("coords", "dims"):
+        if not isinstance(given.get(name, {}), Mapping):
+            raise ValueError(f"`{name}` of `idata_kwargs` must be a dictionary; got {given[name]!r}.")
+    for name in ("log_likelihood", "log_prior"):
+        value = given.get(name, False)
+        if isinstance(value, str) or not isinstance(value, bool | Collection):
+            raise ValueError(f"`{name}` of `idata_kwargs` must be True, False or a list of names; got {value!r}.")
+        if not isinstance(value, bool) and (unknown := sorted(set(value) - set(model.named_vars))):
+            raise ValueError(f"`{name}` of `idata_kwargs` names {unknown}, which the model does not have.")
+    if dims := given.get("dims", {}):
+        known = {*model.named_vars, *(value.name for value in model.value_vars)}
+        if unknown := sorted(set(dims) - known):
+            raise ValueError(f"`idata_kwargs` gives dims to {unknown}; the variables are {sorted(known)}.")
+    options = [one.name for one in fields(Output) if one.name != "var_names"]
+    if unknown := sorted(set(given) - set(options)):
+        raise ValueError(f"Unknown `idata_kwargs` {unknown}: pass some of {options}.")
+    output = Output(**given, var_names=asked.var_names)
+    if output.var_names is not None and (output.log_likelihood or output.log_prior):
         raise ValueError(
             "`log_likelihood` and `log_prior` are computed from all variables: leave out `var_names`, or call "
             "pm.compute_log_likelihood on a result with all of them."
         )
     return output
+
+
+def _read_start(model: Model, asked: SimpleNamespace, estimators: tuple[str, ...], plan: Plan | None) -> StartOptions:
+    """Read the draws and points that a user has given for a start, as flat vectors."""
+    reference, path = asked.reference, asked.path
+    if not is_geometric(path) and (is_result(reference) or estimators):
+        what = "a reference fitted to draws" if is_result(reference) else "`estimators`"
+        raise ValueError(f'A `path` that moves a parameter takes no {what}: leave it out, or pass path="geometric".')
+    if is_model(reference) and estimators:
+        raise ValueError("`estimators` takes no other model as reference: log Z is then the ratio of two integrals.")
+    points = None
+    if asked.modes is not None:
+        if not is_geometric(path) or is_model(reference) or is_result(reference):
+            raise ValueError(
+                '`modes` adds Gaussians to the reference, so it takes neither another `path` than "geometric" nor a '
+                "`reference` that is a model or a result: leave one of them out."
+            )
+        points = read_modes(model, asked.modes)
+    if is_result(reference):
+        reference = GivenDraws(thin_rows(read_positions(model, reference, "reference")))
+    return StartOptions(reference, path, points, plan)
+
+
+def _follow(
+    plan: Plan, asked: SimpleNamespace, sampling: Sampling, compiler: Compiler, source: str
+) -> tuple[Sampling, Compiler]:
+    """Take kernel and schedule from a plan, whose origin messages call ``source``; refuse what contradicts it."""
+    _refuse_others(plan, asked, source)
+    kernel, sites = plan.kernel, plan.site_kernel
+    if asked.kernel is not None or asked.constraints is not None:
+        is_other = compiler.sites and not is_same_kernel(compiler.sites, sites)
+        if is_other or not is_same_kernel(compiler.kernel, kernel):
+            own = tuple(one for one in (compiler.kernel, compiler.sites) if one)
+            raise ValueError(
+                f"The plan was learnt with {_names(kernel, sites)}, and this call (or its compiled model) asks for "
+                f"{_names(*own)}: leave out `plan`, or ask for the `kernel` and `constraints` of the plan."
+            )
+        kernel, sites = compiler.kernel, compiler.sites
+    for one in (kernel, sites):
+        if isinstance(one, Own):
+            raise ValueError(f"The plan was learnt with a kernel of your own, {one.label}: pass it again as `kernel`.")
+    recipe = replace(plan.recipe, resample_below=min(plan.recipe.resample_below, sampling.recipe.resample_below))
+    compiler = replace(compiler, kernel=kernel, sites=sites, normals=plan.start.normals)
+    return replace(sampling, recipe=recipe), compiler
+
+
+def _refuse_others(plan: Plan, asked: SimpleNamespace, source: str) -> None:
+    for name, default, own in (
+        ("n_temperatures", None, "number of temperatures"),
+        ("modes", None, "reference"),
+        ("schedule", CONSTANT_SPEED, "schedule"),
+    ):
+        value = getattr(asked, name)
+        if value is not default and not (isinstance(value, str) and value == default):
+            shown = repr(value) if isinstance(value, str | int) else type(value).__name__
+            raise ValueError(f"`plan` has a {own} of its own, so leave out `{name}` (got {shown}), or `plan`.")
+    if not is_geometric(asked.path):
+        raise ValueError('A plan is for the geometric path only: leave out `plan`, or pass path="geometric".')
+    own = plan.start.reference
+    if isinstance(own, Own) and is_auto(asked.reference):
+        raise ValueError(f"The plan starts from a reference of your own, {own.label}: pass it again as `reference`.")
+    if not isinstance(own, Own) and not is_auto(asked.reference):
+        without = "" if source == "`idata`" else ", or `plan`"
+        raise ValueError(f"{source} has a reference of its own, {plan.start.label}: leave out `reference`{without}.")
+
+
+def _names(*kernels: Any) -> str:
+    return " and ".join(one.label if isinstance(one, Own) else repr(one) for one in kernels if one is not None)

@@ -96,13 +96,9 @@ class HAIS(SMC_KERNEL):
         # PyMC's own settings are among them.
         settings = (*signature(HAIS.__init__).parameters, *signature(SMC_KERNEL.__init__).parameters)
         refuse_unknown("HAIS", kwargs, [name for name in settings if name not in ("self", "args", "kwargs")])
-        shares = {
-            "threshold": threshold,
-            "correlation_threshold": correlation_threshold,
-            "target_accept": target_accept,
-        }
-        for name, value in shares.items():
-            check_share(name, value)
+        check_share("threshold", threshold)
+        check_share("correlation_threshold", correlation_threshold)
+        check_share("target_accept", target_accept)
         check_integer("max_moves", max_moves, 1)
         self._kernel = Hamiltonian(damping=damping)
         self._model = modelcontext(kwargs.get("model"))

@@ -43,13 +43,10 @@ class Target(NamedTuple):
     @property
     def n_effective(self) -> float:
         """Independent draws that the particles are worth."""
-        return 1.0 / self._sum_of_squares(np.ones(self.log_weights.size))
+        return 1.0 / self.variance(np.ones(self.log_weights.size))
 
     def variance(self, values: np.ndarray) -> float:
         """Return the variance of the weighted mean of values (C * P,) that have mean zero, family by family."""
-        return self._sum_of_squares(values)
-
-    def _sum_of_squares(self, values: np.ndarray) -> float:
         terms = np.exp(self.log_weights).ravel() * values
         return float(np.sum(np.bincount(self.families.ravel(), terms) ** 2))
 
@@ -95,7 +92,8 @@ def bridge_particles(
 
 
 def thin_rows(positions: np.ndarray) -> np.ndarray:
-    """Pick, evenly, as many of the draws (n, D) as a fit needs."""
+    """Pick, evenly, as many of the draws (C, S, D) of all chains as a fit needs: (n, D)."""
+    positions = positions.reshape(-1, positions.shape[-1])
     return positions[:: max(1, -(-len(positions) // _FITTED))]
 
 
@@ -117,8 +115,7 @@ def bridge_draws(problem: Problem, positions: np.ndarray, rng: np.random.Generat
     bridges: list[Bridge] = []
     variances, tilts = [], []
     for fitted, bridged in (parts, parts[::-1]):
-        others = positions[:, fitted].reshape(-1, n_dims)
-        fit = fit_reference(thin_rows(others))
+        fit = fit_reference(thin_rows(positions[:, fitted]))
         own = positions[:, bridged].reshape(-1, n_dims)
         drawn = fit.sample(len(own), rng)
         at_reference = problem.log_density(drawn) - log_densities(fit, drawn)

@@ -1,13 +1,13 @@
 """Second opinions on log Z of a finished run: from its draws, or from one more run along the same plan."""
 
 import functools
-from collections.abc import Callable, Sequence
+import itertools
 from dataclasses import replace
 
 import numpy as np
 
 from pymc_hais.core.annealing import Report
-from pymc_hais.core.records import AnnealingRun, Ladder, ParticleState, Segment
+from pymc_hais.core.records import AnnealingRun, ParticleState, Segment
 from pymc_hais.core.seeds import Place, Purpose
 from pymc_hais.core.weights import log_sum_exp
 from pymc_hais.estimators import (
@@ -34,6 +34,7 @@ def anneal_linked(evidence: Evidence, report: Report, runner: Runner) -> LogZEst
     On a geometric path, along the ladder of a run, by the barrier that its last run measured.
     """
     problem, ladder, chains = evidence.problem, evidence.ladder, runner.sampling.chains
+    engine, numbers = problem.engine, itertools.count()
     index = _temperatures(evidence.run)
     betas = np.concatenate([[0.0], ladder.schedule.betas[index + 1]])
     widths = np.diff(betas, append=1.0)
@@ -43,13 +44,30 @@ def anneal_linked(evidence: Evidence, report: Report, runner: Runner) -> LogZEst
     particles = problem.draw([0] * chains, streams, evidence.draws)
     log_weights = np.where(particles.alive, 0.0, -np.inf)
     runner.pay("linked", log_weights.size + chains * problem.reference.cost(evidence.draws))
-    walk = _Walk(problem, ladder, particles.inputs, particles.keys, runner.paying("linked"))
-    state, ahead = particles.state, np.zeros(log_weights.shape)
+
+    def move(state: ParticleState, beta: float, step: int) -> ParticleState:
+        """Move at one temperature, with a new momentum.
+
+        Then the moves are reversible, and the states before the linking one are drawn as those after it.
+        """
+        at, metric = slice(step, step + 1), ladder.metrics[ladder.metric_index[step]]
+        segment = Segment(next(numbers), np.array([beta, beta]), ladder.step_sizes[at], np.zeros(1), metric)
+        runner.pay("linked", log_weights.size * engine.kernel.n_gradients)
+        return engine.run_segment(state, particles.inputs, segment, particles.keys)[0]
+
+    start, ahead = particles.state, np.zeros(log_weights.shape)
     for j, beta in enumerate(betas):
         link = Link(log_weights.size, widths[j - 1] if j else 0.0, widths[j], rng)
         # Where in its chain the linking state stands; a chain of draws of the reference begins with one.
         position = rng.integers(length, size=log_weights.shape) if j else np.zeros(log_weights.shape, dtype=int)
-        state = walk.chain(state, link, beta, int(index[j - 1]) if j else 0, length - 1 - position, length)
+        n_after = length - 1 - position  # states of the chain after the linking one; the others come before it
+        chosen = state = start
+        link.add(_flat(start.log_ratio))
+        for i in range(length - 1):
+            state = move(_choose(n_after == i, start, state), beta, int(index[j - 1]) if j else 0)
+            taken = link.add(_flat(state.log_ratio)).reshape(log_weights.shape)
+            chosen = _choose(taken, state, chosen)
+        start = chosen
         if j:
             log_weights = log_weights + ahead - link.log_back.reshape(log_weights.shape)
         ahead = link.log_ahead.reshape(log_weights.shape)
@@ -63,46 +81,6 @@ def _temperatures(run: AnnealingRun) -> np.ndarray:
     n = max(2, int(np.ceil(barrier[-1])))
     index = np.searchsorted(barrier, barrier[-1] * np.arange(1, n) / n)
     return np.unique(np.append(np.minimum(index, len(barrier) - 1), len(barrier) - 1))
-
-
-class _Walk:
-    """Particles that move at one temperature after the other, their momentum renewed at every move.
-
-    Then the moves are reversible, and the states before the linking one are drawn as those after it.
-    """
-
-    def __init__(
-        self,
-        problem: Problem,
-        ladder: Ladder,
-        inputs: Sequence[np.ndarray],
-        keys: np.ndarray,
-        pay: Callable[[int], None],
-    ) -> None:
-        self._problem, self._plan, self._inputs, self._keys, self._pay = problem, ladder, inputs, keys, pay
-        self._n_moves = 0
-
-    def chain(
-        self, start: ParticleState, link: Link, beta: float, step: int, n_after: np.ndarray, length: int
-    ) -> ParticleState:
-        """Extend each state (C, P) by so many states after it, and before it; return those that link onwards."""
-        chosen = state = start
-        link.add(_flat(start.log_ratio))
-        for i in range(length - 1):
-            state = self._move(_choose(n_after == i, start, state), beta, step)
-            taken = link.add(_flat(state.log_ratio)).reshape(n_after.shape)
-            chosen = _choose(taken, state, chosen)
-        return chosen
-
-    def _move(self, state: ParticleState, beta: float, step: int) -> ParticleState:
-        ladder, at = self._plan, slice(step, step + 1)
-        settings = np.array([beta, beta]), ladder.step_sizes[at], np.zeros(1), ladder.metrics[ladder.metric_index[step]]
-        segment = Segment(self._n_moves, *settings)
-        engine = self._problem.engine
-        self._pay(int(np.size(state.log_ratio)) * engine.kernel.n_gradients)
-        state, _ = engine.run_segment(state, self._inputs, segment, self._keys)
-        self._n_moves += 1
-        return state
 
 
 def _flat(log_ratio: object) -> np.ndarray:
@@ -137,14 +115,13 @@ def _ask(name: str, evidence: Evidence, runner: Runner) -> list[LogZEstimate]:
         raise TimeoutError("there is no time left")
     if name == "bridge" and not evidence.problem.is_integral:
         raise ValueError("the run does not integrate the density that a bridge would")
-    return _METHODS[name](evidence, runner.progress.phase(name.capitalize()), replace(runner, account=name))
-
-
-def _bridge(evidence: Evidence, report: Report, runner: Runner) -> list[LogZEstimate]:
-    stream = runner.seeds.stream(Purpose.OPINION)
-    return [
-        to_estimate(*bridge_particles(evidence.problem, evidence.run, stream.rng, runner.paying("bridge")), "bridge")
-    ]
+    report, runner = runner.progress.phase(name.capitalize()), replace(runner, account=name)
+    if name == "bidirectional":
+        return _bidirectional(evidence, report, runner)
+    if name == "linked":
+        return [anneal_linked(evidence, report, runner)]
+    rng = runner.seeds.stream(Purpose.OPINION).rng
+    return [to_estimate(*bridge_particles(evidence.problem, evidence.run, rng, runner.paying(name)), name)]
 
 
 def _bidirectional(evidence: Evidence, report: Report, runner: Runner) -> list[LogZEstimate]:
@@ -199,11 +176,3 @@ def _bound(problem: Problem, run: AnnealingRun, back: AnnealingRun, runner: Runn
 def _whole(run: AnnealingRun) -> np.ndarray:
     """Return the log weights (C, P) of paths that were never resampled."""
     return run.log_weights + run.log_z[:, None] + np.log(run.log_weights.shape[1])
-
-
-#: What takes another run, or another evaluation: name -> estimates.
-_METHODS: dict[str, Callable[[Evidence, Report, Runner], list[LogZEstimate]]] = {
-    "bridge": _bridge,
-    "linked": lambda *run: [anneal_linked(*run)],
-    "bidirectional": _bidirectional,
-}

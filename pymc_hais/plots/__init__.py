@@ -2,8 +2,7 @@
 
 from pymc_hais.results.plots.bounds import plot_bounds, plot_calibration
 from pymc_hais.results.plots.forest import plot_compare, plot_estimates, plot_prior_sensitivity, plot_rounds
-from pymc_hais.results.plots.log_weights import plot_log_weights
-from pymc_hais.results.plots.path import plot_path, plot_schedule
+from pymc_hais.results.plots.run import plot_log_weights, plot_path, plot_schedule
 
 __all__ = [
     "plot_bounds",

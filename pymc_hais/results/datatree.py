@@ -1,6 +1,7 @@
-"""Arrays -> DataTree."""
+"""A finished run, or its extension -> a DataTree with all its groups."""
 
 import functools
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,59 +12,154 @@ import pymc as pm
 from pymc.stats import compute_log_likelihood, compute_log_prior
 from xarray import Dataset, DataTree
 
+from pymc_hais.core.files import encode, replacing
 from pymc_hais.core.process import one_thread
-from pymc_hais.density.compat import (
-    find_constants,
-    find_observations,
-    without_initvals,
-)
-from pymc_hais.estimators import LogZEstimate, Round
-from pymc_hais.inputs.estimates import COUNTS, EVIDENCE, NUMBERS
+from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.weights import log_mean_exp, systematic
+from pymc_hais.density.compat import find_constants, find_observations, without_initvals
+from pymc_hais.density.points import evaluate_data_terms, evaluate_fixed
+from pymc_hais.engines.transport import versions_of
+from pymc_hais.estimators import LogZEstimate, Round, to_estimate
 from pymc_hais.inputs.labels import Output, as_dataset, label_data, labels_of
-from pymc_hais.inputs.saved import PLAN
-from pymc_hais.results.diagnose import unfinished
-from pymc_hais.results.findings.finding import findings_as_json
-from pymc_hais.results.plans import plan_group
+from pymc_hais.inputs.results import COUNTS, EVIDENCE, KEPT, NUMBERS, PLAN, RECORD, RESULT, findings_as_json
+from pymc_hais.results.diagnose import unfinished, with_findings
+from pymc_hais.results.report import PACKAGES, attributes, attributes_of_call, log_extension, log_outcome, quantity_of
 from pymc_hais.run.evidence import Evidence, Modes, PosteriorDraws
-from pymc_hais.run.plan import Plan
+from pymc_hais.run.plan import Plan, encode_plan
 from pymc_hais.runner.ledger import Ledger
 from pymc_hais.runner.runner import Runner
 
 _log = logging.getLogger("pymc.hais")
 
+#: Attributes that add up over a run and its extensions.
+_ADDED_UP = ("n_gradients", "n_gradients_diagnosis", "sampling_time", "total_time", "compile_time")
+
 
 def to_datatree(
-    evidence: Evidence,
-    draws: PosteriorDraws,
-    values: Mapping[str, np.ndarray],
-    estimate: LogZEstimate,
-    attrs: Mapping[str, Any],
-    plan: Plan | None,
-    output: Output,
-    runner: Runner,
+    evidence: Evidence, named: Callable[[np.ndarray], dict[str, np.ndarray]], output: Output, runner: Runner
 ) -> DataTree:
-    """Label a run of one model as ArviZ expects.
+    """Diagnose a run of one model that has posterior draws, and label it as ArviZ expects.
 
-    The values (C, P, ...) are equally weighted draws in the constrained space, ``draws`` are the same with the
-    statistics of their particles, and the attributes go to the group ``posterior``.  What cannot be added is a finding:
+    ``named`` turns flat vectors (..., D) into the variables that the result keeps.  What cannot be added is a finding:
     a finished run is never lost.
     """
-    modes, model = evidence.modes, evidence.problem.model
-    labels = labels_of(model, output, values)
+    model, unflatten, draws = evidence.problem.model, evidence.problem.layout.unflatten, evidence.posterior
+    assert draws is not None
+    if (found := evidence.modes) is not None:
+        some = replace(found, values=unflatten(found.positions))
+        own = runner.attempt(
+            "the modes in the variables' own spaces", lambda: replace(some, values=named(some.positions)), some
+        )
+        evidence = replace(evidence, modes=own)
+    values = runner.attempt(
+        "the draws in the variables' own spaces (they are in the unconstrained one)",
+        lambda: named(draws.positions),
+        unflatten(draws.positions),
+    )
+    n_rounds = runner.used[Purpose.ROUND] - 1
+    plan = runner.attempt("the plan", lambda: evidence.finished_plan(n_rounds), None)
+    estimate = with_findings(evidence, runner)
+    log_outcome(estimate, evidence, runner)
+    attrs, labels = attributes(evidence, runner), labels_of(model, output, values)
     posterior = as_dataset(values, attrs=attrs, **labels)
-    stats = as_dataset(stats_of(draws))
+    stats = as_dataset(_stats_of(draws))
     stats["log_marginal_likelihood"] = ("chain", evidence.run.log_z - estimate.log_prior_mass)
-    added = add_groups(
+    modes = evidence.modes
+    added = _add_groups(
         {
             "modes": lambda: modes and modes_group(modes, runner.ledger),
-            **data_groups(model, labels),
-            **densities(posterior, model, output),
+            **_data_groups(model, labels),
+            **_densities(posterior, model, output),
             PLAN: lambda: plan and plan_group(plan),
         },
         runner,
     )
-    whole = replace(estimate, findings=(*estimate.findings, *unfinished(runner.ledger)))
-    return build_tree(posterior, stats, added, evidence, whole, attrs)
+    return build_tree(posterior, stats, added, evidence, estimate, attrs, runner)
+
+
+def to_extended_tree(
+    idata: DataTree,
+    before: Evidence,
+    extended: Evidence,
+    named: Callable[[np.ndarray], dict[str, np.ndarray]],
+    runner: Runner,
+) -> DataTree:
+    """Join a result, with its evidence, and its extension, which has new draws.
+
+    ``named`` turns flat vectors (..., D) into the variables that the result keeps.
+    """
+    draws = extended.posterior
+    assert draws is not None
+    estimate = with_findings(extended, runner, before.estimate.findings)
+    log_extension(before.estimate, estimate, extended, runner)
+    more, values = attributes_of_call(extended, runner), named(draws.positions)
+    # More draws of the same chains, or more chains.
+    axis = 1 if len(estimate.per_chain) == len(before.run.log_z) else 0
+    old = idata["posterior"].to_dataset()
+    # Old and new draws are resampled, each pool weighing as its particles and its estimate of Z say.
+    pools = []
+    for run, shape in ((before.run, (old.sizes["chain"], old.sizes["draw"])), (extended.run, draws.log_weights.shape)):
+        share = log_mean_exp(run.log_z) + np.log(run.log_weights.size / (shape[0] * shape[1]))
+        pools.append(np.full(shape, share))
+    weights = np.concatenate(pools, axis=axis)
+    uniform = runner.seeds.stream(Purpose.POSTERIOR, 1).rng.random()
+    chosen = systematic(weights.ravel(), uniform).reshape(weights.shape)
+    attrs = _attributes({str(name): value for name, value in old.attrs.items()}, more, chosen.shape, extended)
+    stats = _join_draws(idata["sample_stats"].to_dataset(), _stats_of(draws), chosen, axis, {})
+    stats["log_marginal_likelihood"] = ("chain", np.asarray(estimate.per_chain))
+    posterior = _join_draws(old, values, chosen, axis, attrs)
+    wanted: dict[str, Any] = {
+        name: [str(one) for one in idata[name].data_vars]
+        for name in ("log_likelihood", "log_prior")
+        if name in idata.children
+    }
+    kept = {name: idata[name].to_dataset() for name in KEPT if name in idata.children}
+    added = kept | _add_groups(_densities(posterior, before.problem.model, Output(**wanted)), runner)
+    return build_tree(posterior, stats, added, extended, estimate, attrs, runner)
+
+
+def to_fixed_tree(model: pm.Model, output: Output, runner: Runner) -> DataTree:
+    """Make the result of a model without free variables: log Z is its log density, and nothing is sampled.
+
+    Its posterior has the model's Deterministics, the same in each draw, so that :func:`pymc_hais.average` mixes them
+    with those of other models.
+    """
+    sampling = runner.sampling
+    shape = (sampling.chains, sampling.draws)
+
+    def in_each_draw(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: np.broadcast_to(value, (*shape, *value.shape)) for name, value in values.items()}
+
+    def log_likelihood() -> Any:
+        if not (wanted := output.log_likelihood):
+            return None
+        return as_dataset(in_each_draw(evaluate_data_terms(model, None if wanted is True else wanted)), **labels)
+
+    log_density, fixed = evaluate_fixed(model, output.var_names)
+    values = in_each_draw(fixed)
+    estimate = to_estimate(log_density, 0.0, "exact", per_chain=(log_density,) * sampling.chains)
+    attrs: dict[str, Any] = {
+        "sampler": "hais",
+        "quantity": quantity_of(model),
+        "reference": "no free variables",
+        "chains": sampling.chains,
+        "draws": sampling.draws,
+        "n_rounds": 0,
+        "n_temperatures": 0,
+        "n_gradients": 0,
+        "random_seed": json.dumps(runner.seeds.entropy),
+        "stopped_by": "exact",
+        "total_time": runner.clock.elapsed,
+        "versions": json.dumps(versions_of(PACKAGES)),
+    }
+    labels = labels_of(model, output, values)
+    posterior = as_dataset(values, attrs=attrs, **labels) if values else Dataset(attrs=attrs)
+    posterior = posterior.assign_coords({"chain": np.arange(shape[0]), "draw": np.arange(shape[1])})
+    added = _add_groups({**_data_groups(model, labels), "log_likelihood": log_likelihood}, runner)
+    estimate = replace(estimate, findings=unfinished(runner.ledger))
+    _log.info(f"{attrs['quantity']} {estimate.value:.3f} (exact: the model has no free variables)")
+    groups = {"posterior": posterior, EVIDENCE: evidence_group(estimate, (), (), attrs), **added}
+    return _join(groups, estimate, attrs)
 
 
 def build_tree(
@@ -73,8 +169,10 @@ def build_tree(
     evidence: Evidence,
     estimate: LogZEstimate,
     attrs: Mapping[str, Any],
+    runner: Runner,
 ) -> DataTree:
-    """Put groups below the attributes that a printed result shows first."""
+    """Put all groups together, and keep the result in the folder of its run."""
+    estimate = replace(estimate, findings=(*estimate.findings, *unfinished(runner.ledger)))
     groups = {
         "posterior": posterior,
         "sample_stats": stats,
@@ -83,26 +181,36 @@ def build_tree(
         "estimates": opinions_group(estimate, evidence.opinions),
         **added,
     }
-    return name_estimate(to_tree(groups), estimate, attrs)
+    tree = _join(groups, estimate, attrs)
+    checkpoint = runner.workers.checkpoint
+    if checkpoint is not None and not runner.ledger.is_interrupted:  # else the run continues from its pieces
+        path = checkpoint.path / RESULT
+
+        def write() -> None:
+            with replacing(path) as temporary:
+                tree.to_netcdf(temporary, engine="h5netcdf")
+
+        # A full disk, or coordinates that the format does not take.
+        runner.attempt(f"its file {str(path)!r}", write, None)
+    return tree
 
 
-def to_tree(groups: Mapping[str, Any]) -> DataTree:
-    """Join groups; of the attributes that ArviZ writes into each, only those of ``posterior`` are kept."""
+def _join(groups: Mapping[str, Any], estimate: LogZEstimate, attrs: Mapping[str, Any]) -> DataTree:
+    """Join groups, below the estimate and the names of its findings, which a printed result shows first.
+
+    Of the attributes that ArviZ writes into each group, only those of ``posterior`` are kept.
+    """
     common = set(as_dataset({}).attrs) | {"sample_dims"}
     for name, group in groups.items():
         if name != "posterior":
             group.attrs = {key: value for key, value in group.attrs.items() if key not in common}
-    return DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
+    tree = DataTree.from_dict({f"/{name}": group for name, group in groups.items()})
+    tree.attrs[str(attrs["quantity"]).replace(" ", "_")] = repr(replace(estimate, findings=()))
+    tree.attrs["findings"] = ", ".join(finding.name for finding in estimate.findings) or "none"
+    return tree
 
 
-def name_estimate(idata: DataTree, estimate: LogZEstimate, attrs: Mapping[str, Any]) -> DataTree:
-    """Put the estimate and the names of its findings where a printed result begins."""
-    idata.attrs[str(attrs["quantity"]).replace(" ", "_")] = repr(replace(estimate, findings=()))
-    idata.attrs["findings"] = ", ".join(finding.name for finding in estimate.findings) or "none"
-    return idata
-
-
-def data_groups(model: pm.Model, labels: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+def _data_groups(model: pm.Model, labels: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """Return the functions that make the groups of a model's data; each returns None if the model has no such data."""
     return {
         "observed_data": lambda: label_data(find_observations(model), labels),
@@ -110,7 +218,7 @@ def data_groups(model: pm.Model, labels: dict[str, Any]) -> dict[str, Callable[[
     }
 
 
-def stats_of(draws: PosteriorDraws) -> dict[str, np.ndarray]:
+def _stats_of(draws: PosteriorDraws) -> dict[str, np.ndarray]:
     """Return the statistics that are kept of each draw's particle."""
     return {
         "log_weight": draws.log_weights,
@@ -119,7 +227,7 @@ def stats_of(draws: PosteriorDraws) -> dict[str, np.ndarray]:
     }
 
 
-def densities(posterior: Dataset, model: pm.Model, output: Output) -> dict[str, Callable[[], Any]]:
+def _densities(posterior: Dataset, model: pm.Model, output: Output) -> dict[str, Callable[[], Any]]:
     """Return the functions that make the groups of the draws' log likelihood and log prior that the call asks for."""
     idata = DataTree.from_dict({"/posterior": posterior})
 
@@ -135,10 +243,41 @@ def densities(posterior: Dataset, model: pm.Model, output: Output) -> dict[str, 
     return {name: functools.partial(build, *one) for name, one in every.items() if one[1]}
 
 
-def add_groups(builders: Mapping[str, Callable[[], Any]], runner: Runner) -> dict[str, Any]:
+def _add_groups(builders: Mapping[str, Callable[[], Any]], runner: Runner) -> dict[str, Any]:
     """Add further groups to a finished result, if they have content."""
     groups = {name: runner.attempt(f"the group `{name}`", build, None) for name, build in builders.items()}
     return {name: group for name, group in groups.items() if group is not None}
+
+
+def _join_draws(
+    old: Dataset, new: Mapping[str, np.ndarray], chosen: np.ndarray, axis: int, attrs: Mapping[str, Any]
+) -> Dataset:
+    """Join draws (C, S, ...) along chains or draws, and take the chosen ones."""
+    variables = {}
+    for name in (name for name in old.data_vars if name in new):
+        one = old[name].transpose("chain", "draw", ...)
+        joined = np.concatenate([one.values, np.asarray(new[str(name)], one.dtype)], axis=axis)
+        variables[name] = (one.dims, joined.reshape(chosen.size, *joined.shape[2:])[chosen])
+    coords = {name: coord for name, coord in old.coords.items() if name not in ("chain", "draw")}
+    own = {dim: np.arange(size) for dim, size in zip(("chain", "draw"), chosen.shape, strict=True)}
+    return Dataset(variables, coords={**own, **coords}, attrs=dict(attrs))
+
+
+def _attributes(
+    old: Mapping[str, Any], more: Mapping[str, Any], shape: tuple[int, ...], extended: Evidence
+) -> dict[str, Any]:
+    """Add up the costs of both, and count the extension."""
+    seeds = [*json.loads(old.get("extension_seeds", "[]")), json.loads(more["random_seed"])]
+    return {
+        **old,
+        **{name: value for name, value in more.items() if name not in (*_ADDED_UP, "random_seed")},
+        **{name: old.get(name, 0) + more[name] for name in _ADDED_UP},
+        "chains": shape[0],
+        "draws": shape[1],
+        "particles": extended.draws,
+        "extensions": len(seeds),
+        "extension_seeds": json.dumps(seeds),
+    }
 
 
 def annealing_group(evidence: Evidence) -> Any:
@@ -207,3 +346,8 @@ def modes_group(modes: Modes, ledger: Ledger) -> Dataset:
         n_gradients=ledger.gradients["modes"] + ledger.gradients["labels"],
         seconds=ledger.seconds["modes"],
     )
+
+
+def plan_group(plan: Plan) -> Dataset:
+    """Put a plan into a group as one variable, which is one line on a screen: the bytes of its file."""
+    return Dataset({RECORD: ("byte", np.frombuffer(encode(*encode_plan(plan)), np.uint8))})

@@ -14,7 +14,7 @@ from pymc_hais.density.rows import check_table, declared_value
 from pymc_hais.estimators import Finding, LogZEstimate
 from pymc_hais.estimators.predictive import average_likelihood
 from pymc_hais.inputs.labels import as_dataset
-from pymc_hais.results.findings.finding import findings_as_json
+from pymc_hais.inputs.results import findings_as_json
 from pymc_hais.results.findings.rows import check_predictive, summarise
 from pymc_hais.run.row_evidence import RowEvidence
 
@@ -87,8 +87,9 @@ def of_rows(results: Sequence[RowEvidence], findings: tuple[Finding, ...], mass:
     )
 
 
-def thin(posterior: Any, names: Sequence[str], n_draws: int) -> dict[str, np.ndarray]:
-    """Pick at most so many draws of some variables, evenly spaced in every chain: arrays (C, S, ...)."""
+def predict(model: pm.Model, data: Mapping[str, Any], posterior: Any, n_draws: int) -> tuple[HeldOut, dict[str, Any]]:
+    """Average the likelihood of each row over posterior draws, at most so many, evenly spaced in every chain."""
+    table, names = check_table(model, data), [rv.name for rv in model.free_RVs]
     if not (isinstance(posterior, Mapping) and "posterior" in posterior):
         raise ValueError(
             "`posterior` must be a whole result, as of sample_hais or pm.sample, with a group `posterior`; got "
@@ -101,10 +102,16 @@ def thin(posterior: Any, names: Sequence[str], n_draws: int) -> dict[str, np.nda
             f"`posterior` has no draws of {quoted(missing)}. Variables that belong to a row cannot be integrated out "
             "together with posterior draws of the others: fix the parameters with pm.do."
         )
-    n_chains, length = group.sizes["chain"], group.sizes["draw"]
-    kept = np.unique(np.linspace(0, length - 1, max(1, min(length, n_draws // n_chains))).round().astype(int))
+    n_chains, longest = group.sizes["chain"], group.sizes["draw"]
+    kept = np.unique(np.linspace(0, longest - 1, max(1, min(longest, n_draws // n_chains))).round().astype(int))
     ordered = group.to_dataset().transpose("chain", "draw", ...)
-    return {name: ordered[name].values[:, kept] for name in names}
+    draws = {name: ordered[name].values[:, kept] for name in names}
+    length = len(declared_value(model, next(iter(table))))
+    values = evaluate_tables(build_pointwise(model, tuple(table)), draws, list(table.values()), length)
+    predictive = average_likelihood(values)
+    findings = summarise([tuple(check_predictive(k)) for k in predictive.pareto_k])
+    attrs = {"quantity": "log predictive density of each row", "n_draws": int(np.prod(values.shape[:2]))}
+    return HeldOut(*predictive, findings=findings), attrs
 
 
 def to_heldout_tree(result: HeldOut, attrs: Mapping[str, Any]) -> DataTree:
@@ -116,15 +123,3 @@ def to_heldout_tree(result: HeldOut, attrs: Mapping[str, Any]) -> DataTree:
     for name, number in scalars.items():
         dataset[name] = ((), np.asarray(number))
     return DataTree.from_dict({"/held_out": dataset})
-
-
-def predict(model: pm.Model, data: Mapping[str, Any], posterior: Any, n_draws: int) -> tuple[HeldOut, dict[str, Any]]:
-    """Average the likelihood of each row over posterior draws."""
-    table = check_table(model, data)
-    draws = thin(posterior, [rv.name for rv in model.free_RVs], n_draws)
-    length = len(declared_value(model, next(iter(table))))
-    values = evaluate_tables(build_pointwise(model, tuple(table)), draws, list(table.values()), length)
-    predictive = average_likelihood(values)
-    findings = summarise([tuple(check_predictive(k)) for k in predictive.pareto_k])
-    attrs = {"quantity": "log predictive density of each row", "n_draws": int(np.prod(values.shape[:2]))}
-    return HeldOut(*predictive, findings=findings), attrs

@@ -9,7 +9,7 @@ from xarray import DataTree
 
 from pymc_hais.estimators import Finding
 from pymc_hais.inputs.labels import as_dataset
-from pymc_hais.results.findings.finding import findings_as_json
+from pymc_hais.inputs.results import findings_as_json
 
 
 def to_learning_tree(

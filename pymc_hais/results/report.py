@@ -1,29 +1,22 @@
-"""The end of a run: log messages, the attributes of the file, and the labelled result."""
+"""What is told of a run: log messages, and the attributes of its result."""
 
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pymc as pm
-from xarray import DataTree
 
-from pymc_hais.core.seeds import Purpose
 from pymc_hais.density import is_unnormalised
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import Finding, LogZEstimate
-from pymc_hais.inputs.labels import Output
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import AnnealedModel
-from pymc_hais.results.datatree import to_datatree
-from pymc_hais.results.diagnose import with_findings
 from pymc_hais.results.findings.weights import more_temperatures
 from pymc_hais.results.heldout import HeldOut
-from pymc_hais.results.plans import keep_result
 from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.rounds import count_temperatures
 from pymc_hais.runner.ledger import DIAGNOSIS, PILOT
@@ -186,36 +179,3 @@ def attributes_of_call(evidence: Evidence, runner: Runner) -> dict[str, Any]:
         "sampling_time": runner.ledger.seconds["rounds"],
         "total_time": runner.clock.elapsed,
     }
-
-
-def end_run(
-    evidence: Evidence,
-    named: Callable[[np.ndarray], dict[str, np.ndarray]],
-    output: Output,
-    runner: Runner,
-) -> DataTree:
-    """Make the result of a run of one model that has posterior draws.
-
-    ``named`` turns flat vectors (..., D) into the variables that the result keeps.
-    """
-    unflatten, draws = evidence.problem.layout.unflatten, evidence.posterior
-    assert draws is not None
-    if (found := evidence.modes) is not None:
-        some = replace(found, values=unflatten(found.positions))
-        own = runner.attempt(
-            "the modes in the variables' own spaces", lambda: replace(some, values=named(some.positions)), some
-        )
-        evidence = replace(evidence, modes=own)
-    values = runner.attempt(
-        "the draws in the variables' own spaces (they are in the unconstrained one)",
-        lambda: named(draws.positions),
-        unflatten(draws.positions),
-    )
-    n_rounds = runner.used[Purpose.ROUND] - 1
-    learnt = runner.attempt("the plan", lambda: evidence.finished_plan(n_rounds), None)
-    estimate = with_findings(evidence, runner)
-    log_outcome(estimate, evidence, runner)
-    attrs = attributes(evidence, runner)
-    tree = to_datatree(evidence, draws, values, estimate, attrs, learnt, output, runner)
-    keep_result(tree, runner)
-    return tree

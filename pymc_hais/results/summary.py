@@ -9,8 +9,7 @@ from xarray import Dataset, DataTree
 
 from pymc_hais.estimators import LogZEstimate
 from pymc_hais.estimators.values import to_html, to_text
-from pymc_hais.inputs.estimates import log_marginal_likelihood
-from pymc_hais.inputs.saved import open_result
+from pymc_hais.inputs.results import log_marginal_likelihood, open_result
 from pymc_hais.runner.timing import duration
 
 

@@ -8,8 +8,8 @@ from xarray import DataTree
 
 from pymc_hais.estimators import Finding
 from pymc_hais.inputs.labels import as_dataset
+from pymc_hais.inputs.results import findings_as_json
 from pymc_hais.opinions.sandwich import Sandwich
-from pymc_hais.results.findings.finding import findings_as_json
 
 #: Data sets in a table for the screen.
 _ROWS = 10

@@ -13,8 +13,8 @@ from scipy.special import logsumexp
 import pymc_hais
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Tail, estimate_log_z
-from pymc_hais.inputs.saved import read_plan
-from pymc_hais.results.plans import plan_group
+from pymc_hais.inputs.results import read_plan
+from pymc_hais.results.datatree import plan_group
 from pymc_hais.run.extending import _widen
 from tests.data_sets import DataSets
 from tests.quick import schools

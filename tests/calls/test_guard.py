@@ -44,9 +44,9 @@ STAGES |= {what: what for what in CHECKED}
 #: Short ones that nothing stands in for: they are done again after Ctrl-C.
 REPEATED = [
     "calls.sample.draw_posterior",
-    "results.report.with_findings",
-    "results.report.log_outcome",
-    "results.report.attributes",
+    "results.datatree.with_findings",
+    "results.datatree.log_outcome",
+    "results.datatree.attributes",
     "results.datatree.as_dataset",
     "results.datatree.annealing_group",
     "results.datatree.evidence_group",
@@ -197,7 +197,7 @@ def test_the_folder_of_a_run_has_a_result_unless_it_was_interrupted(
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_a_result_that_cannot_be_written_is_returned(error, after_rounds, whole, monkeypatch, tmp_path, caplog):
-    inject(monkeypatch, "results.plans.replacing", error)
+    inject(monkeypatch, "results.datatree.replacing", error)
     idata = after_rounds(checkpoint=tmp_path)
     assert estimate(idata).value == estimate(whole[0]).value
     assert f"The result will lack its file {str(tmp_path / 'result.nc')!r} (" in caplog.text

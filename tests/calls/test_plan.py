@@ -9,7 +9,7 @@ import xarray as xr
 from scipy import stats
 
 import pymc_hais
-from pymc_hais.inputs.saved import read_plan
+from pymc_hais.inputs.results import read_plan
 from pymc_hais.results.findings.plan import check_plan
 from pymc_hais.run.plan import Origin, Promise
 from tests.data_sets import DataSets, learn

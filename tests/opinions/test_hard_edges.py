@@ -81,7 +81,7 @@ def test_a_method_that_fails_is_left_out_with_a_warning(monkeypatch, caplog):
     def fail(*args):
         raise FloatingPointError("nothing to bridge")
 
-    monkeypatch.setitem(opinions._METHODS, "bridge", fail)
+    monkeypatch.setattr(opinions, "bridge_particles", fail)
     idata = pm.sample_hais(**OPTIONS, estimators="bridge", model=shared(one_mean))
     assert "bridge" not in pymc_hais.estimates(idata).index
     assert "the estimate of log Z by bridge (FloatingPointError: nothing to bridge)" in caplog.text

@@ -77,12 +77,11 @@ def mix(
     if _all_predict(results):
         predictive = {name: idata["posterior_predictive"].to_dataset() for name, idata in results.items()}
         groups["posterior_predictive"] = _shared(predictive)
-    tree = DataTree.from_dict(
-        {
-            f"/{group}": _mix_group({name: idata[group].to_dataset() for name, idata in results.items()}, *one)
-            for group, one in ((group, (kept, rows, chosen)) for group, kept in groups.items())
-        }
-    )
+    mixed = {}
+    for group, kept in groups.items():
+        datasets = {name: idata[group].to_dataset() for name, idata in results.items()}
+        mixed[f"/{group}"] = _mix_group(datasets, kept, rows, chosen)
+    tree = DataTree.from_dict(mixed)
     for node in tree.subtree:
         node.attrs = attrs
     return tree

@@ -9,7 +9,7 @@ from xarray import DataTree
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.inputs.estimates import log_marginal_likelihood
+from pymc_hais.inputs.results import log_marginal_likelihood
 from pymc_hais.results.comparison.weighing import Weighed
 from pymc_hais.results.datatree import opinions_group
 

@@ -14,20 +14,9 @@ from pymc_hais.core.messages import shown
 from pymc_hais.core.weights import normalise
 from pymc_hais.estimators import LogZEstimate, to_estimate
 from pymc_hais.inputs.arguments import check_flag
-from pymc_hais.inputs.estimates import EVIDENCE, data_of, log_marginal_likelihood
-from pymc_hais.inputs.saved import open_result
+from pymc_hais.inputs.results import EVIDENCE, data_of, log_marginal_likelihood, open_result
 from pymc_hais.results.findings.compared import check_comparison
 from pymc_hais.results.report import log_findings
-
-
-def read_results(results: Any) -> tuple[dict[str, LogZEstimate], dict[str, Any]]:
-    """Return the estimate of each model, and its DataTree (None where only log Z is given).
-
-    Raises ValueError for fewer than two results, files that cannot be read, and what holds no log Z.
-    """
-    _check_mapping(results)
-    pairs = {name: _read(name, given) for name, given in results.items()}
-    return {name: one for name, (one, _) in pairs.items()}, {name: tree for name, (_, tree) in pairs.items()}
 
 
 def _check_mapping(results: Any) -> None:
@@ -105,27 +94,34 @@ def _groups(idata: Any) -> list[str]:
     return [str(name).lstrip("/") for name in (found() if callable(found) else found)]
 
 
-def _check_quantity(estimates: Mapping[str, LogZEstimate]) -> None:
-    """Refuse results whose log Z is no log marginal likelihood."""
+def _check_estimates(estimates: Mapping[str, LogZEstimate], allow_errors: bool, check_data: bool) -> None:
+    """Refuse estimates of other quantities, of data that differ (in more than names), and with errors."""
     for name, estimate in estimates.items():
         if estimate.quantity != LogZEstimate.quantity:
             raise ValueError(
                 f"log Z of {name!r} is a {estimate.quantity}: only log marginal likelihoods, of models with proper "
                 "priors and without another model as reference, give probabilities of models."
             )
-
-
-def _check_same_data(estimates: Mapping[str, LogZEstimate]) -> None:
-    """Refuse estimates of different data, as far as these are known; names do not matter."""
     known = {name: one.data for name, one in estimates.items() if one.data is not None and one.data.digests}
-    first = next(iter(known), None)
-    for name, data in known.items():
-        if first is not None and known[first].differs(data):
+    first = next(iter(known), "")
+    for name, data in known.items() if check_data else ():
+        if known[first].differs(data):
             raise ValueError(
                 f"{first!r} and {name!r} have different observed data ({known[first].description}; "
                 f"{data.description}): a Bayes factor compares models of the same data, on the same scale. If they are "
                 "the same in another form, pass check_data=False."
             )
+    wrong = {
+        name: ", ".join(one.name for one in estimate.findings if one.severity == "error") or "an infinite error"
+        for name, estimate in estimates.items()
+        if not estimate.is_trustworthy
+    }
+    if wrong and not allow_errors:
+        named = "; ".join(f"{name!r}: {findings}" for name, findings in wrong.items())
+        raise ValueError(
+            f"Some results should not be trusted ({named}): follow the advice of their findings, or pass "
+            "allow_errors=True."
+        )
 
 
 @dataclass(frozen=True)
@@ -149,12 +145,10 @@ def weigh(results: Any, prior: Any, allow_errors: bool, check_data: bool) -> Wei
     """
     check_flag("allow_errors", allow_errors)
     check_flag("check_data", check_data)
-    estimates, trees = read_results(results)
-    _check_quantity(estimates)
-    if check_data:
-        _check_same_data(estimates)
-    if not allow_errors:
-        _refuse_errors(estimates)
+    _check_mapping(results)
+    pairs = {name: _read(name, given) for name, given in results.items()}
+    estimates, trees = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
+    _check_estimates(estimates, allow_errors, check_data)
     log_prior = _log_prior(prior, list(estimates))
     groups = {name: getattr(tree, "children", {}) for name, tree in trees.items()}
     drawn = {name: one["posterior"].attrs for name, one in groups.items() if "posterior" in one}
@@ -175,20 +169,6 @@ def weigh(results: Any, prior: Any, allow_errors: bool, check_data: bool) -> Wei
     return Weighed(estimates, trees, order, probability, error, np.exp(normalise(log_prior)), simulated)
 
 
-def _refuse_errors(estimates: Mapping[str, LogZEstimate]) -> None:
-    wrong = {
-        name: ", ".join(one.name for one in estimate.findings if one.severity == "error") or "an infinite error"
-        for name, estimate in estimates.items()
-        if not estimate.is_trustworthy
-    }
-    if wrong:
-        named = "; ".join(f"{name!r}: {findings}" for name, findings in wrong.items())
-        raise ValueError(
-            f"Some results should not be trusted ({named}): follow the advice of their findings, or pass "
-            "allow_errors=True."
-        )
-
-
 def _log_prior(prior: Any, names: list[str]) -> np.ndarray:
     if prior is None:
         return np.zeros(len(names))
@@ -202,7 +182,7 @@ def _log_prior(prior: Any, names: list[str]) -> np.ndarray:
     return np.log(values)
 
 
-def refuse_unknown(weighed: Weighed) -> None:
+def refuse_without_probability(weighed: Weighed) -> None:
     """Refuse a comparison in which no model has a probability."""
     if np.isnan(weighed.probability).all():
         raise ValueError("No model has a probability: the errors of log Z are infinite for all, or all but one.")

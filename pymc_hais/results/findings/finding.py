@@ -1,8 +1,6 @@
-"""How checks are registered, and how findings are written to files."""
+"""How checks of a finished run are registered."""
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from pymc_hais.estimators import Finding
@@ -33,8 +31,3 @@ def check(what: str, *, is_of_first_run: bool = False) -> Callable[[Check], Chec
         return function
 
     return register
-
-
-def findings_as_json(findings: Sequence[Finding]) -> str:
-    """Write findings as one string, which every file format takes."""
-    return json.dumps([asdict(finding) for finding in findings], ensure_ascii=False)

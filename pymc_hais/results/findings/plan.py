@@ -8,10 +8,10 @@ from pymc_hais.core.records import AnnealingRun
 from pymc_hais.estimators import Finding
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.results.findings.finding import check
+from pymc_hais.results.findings.weights import time_of_round
 from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.plan import Plan
 from pymc_hais.runner.runner import Runner
-from pymc_hais.runner.timing import duration
 
 
 @check("the diagnosis of the time", is_of_first_run=True)
@@ -27,12 +27,13 @@ def check_time(plan: Plan, evidence: Evidence, runner: Runner) -> Iterator[Findi
             "Raise `max_seconds`.",
         )
     if evidence.draws < runner.sampling.draws:
-        n_steps, needed = _round(int(plan.lengths[0]), evidence, runner)
+        n_steps = int(plan.lengths[0])
         yield Finding(
             "unfinished",
             "warning",
             f"`max_seconds` left time for {evidence.draws} particles of each chain instead of {runner.sampling.draws}, "
-            f"which would take about {needed} for {n_steps} temperatures: the posterior draws hold copies.",
+            f"which would take about {time_of_round(n_steps, evidence, runner)} for {n_steps} temperatures: the "
+            "posterior draws hold copies.",
             "Raise `max_seconds`.",
         )
 
@@ -44,8 +45,8 @@ def check_start(plan: Plan, evidence: Evidence, runner: Runner) -> Iterator[Find
         return
     cost = ""
     if plan.fallback is not None and plan.fallback.length is not None:
-        n_steps, needed = _round(plan.fallback.length, evidence, runner)
-        cost = f": one round takes about {n_steps:,} temperatures, {needed}"
+        n_steps = plan.fallback.length
+        cost = f": one round takes about {n_steps:,} temperatures, {time_of_round(n_steps, evidence, runner)}"
     yield Finding(
         "unconfirmed",
         "error",
@@ -54,11 +55,6 @@ def check_start(plan: Plan, evidence: Evidence, runner: Runner) -> Iterator[Find
         "that the fit does not cover.",
         f'Pass reference="prior"{cost}.',
     )
-
-
-def _round(n_steps: int, evidence: Evidence, runner: Runner) -> tuple[int, str]:
-    """Return the temperatures of a round with all particles, and the time that it takes."""
-    return n_steps, duration(n_steps * runner.sampling.draws * runner.sampling.chains * evidence.seconds_per_move)
 
 
 @check("the diagnosis of the plan", is_of_first_run=True)

@@ -44,20 +44,7 @@ class _Trial(NamedTuple):
     """Joint values that are tried for a set of sites."""
 
     group: StateGroup
-    values: np.ndarray  # (M, W)
-
-    @classmethod
-    def of(cls, group: StateGroup) -> "_Trial":
-        """Try all states, or those in which all sites have one value."""
-        if group.n_states <= _SIZES.states:
-            return cls(group, group.values(np.arange(group.n_states)))
-        common = range(int(group.low.max()), int(np.min(group.low + group.sizes)))
-        return cls(group, np.array([np.full(len(group.sites), value) for value in common]))
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all states are tried."""
-        return len(self.values) == self.group.n_states
+    values: np.ndarray  # (M, W): all states, or those in which all sites have one value
 
     def positions(self, x: np.ndarray) -> np.ndarray:
         """Return particles (n, D) as they are, and with each of the values, (n * (1 + M), D)."""
@@ -68,7 +55,7 @@ class _Trial(NamedTuple):
     def shares(self, log_density: np.ndarray) -> np.ndarray:
         """Return the share (M,) of each of the values by log densities (n * (1 + M),)."""
         log_p = log_density.reshape(-1, 1 + len(self.values))
-        if self.is_whole:
+        if len(self.values) == self.group.n_states:
             return np.asarray(softmax(log_p[:, 1:], axis=1).mean(axis=0))
         # By Markov's inequality a draw's own density is, one time in two, at least half of the mean of K states.
         log_odds = np.median(log_p[:, 1:] - log_p[:, :1], axis=0) - np.log(2.0) - self.group.log_n_states
@@ -126,10 +113,14 @@ def _trials(problem: Problem, most: float) -> list[_Trial]:
     left, trials = min(most, _SIZES.evaluations, _SIZES.numbers / problem.layout.n_dims) / _SIZES.glanced, []
     groups = [state_group(problem.layout, sites) for sites in problem.meetings.together]
     for group in sorted((one for one in groups if min(one.sizes) > 0), key=lambda one: one.n_states):
-        trial = _Trial.of(group)
-        if (left := left - 1 - len(trial.values)) < 0:
+        if group.n_states <= _SIZES.states:
+            values = group.values(np.arange(group.n_states))
+        else:
+            common = range(int(group.low.max()), int(np.min(group.low + group.sizes)))
+            values = np.array([np.full(len(group.sites), value) for value in common])
+        if (left := left - 1 - len(values)) < 0:
             break
-        trials.append(trial)
+        trials.append(_Trial(group, values))
     return trials
 
 

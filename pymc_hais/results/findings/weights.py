@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pymc_hais.estimators import Finding, Symptoms, jump
+from pymc_hais.estimators import Finding, jump
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES, PARETO_K_LIMIT
 from pymc_hais.results.findings.finding import check
 from pymc_hais.run.evidence import Evidence
@@ -27,13 +27,6 @@ def check_weights(row: RowEvidence, evidence: Evidence, runner: Runner) -> Itera
         )
         return
     yield from _large_error(row, evidence, runner)
-    yield from _degeneracy(symptoms)
-    yield from _disagreement(row)
-    yield from _moves(symptoms)
-    yield from _numbers(symptoms, row.estimate.se)
-
-
-def _degeneracy(symptoms: Symptoms) -> Iterator[Finding]:
     if not symptoms.pareto_k <= PARETO_K_LIMIT:
         yield Finding(
             "weight_degeneracy",
@@ -50,10 +43,7 @@ def _degeneracy(symptoms: Symptoms) -> Iterator[Finding]:
             f"least {FEWEST_FAMILIES:.0f} are needed: regions of the posterior may be missing.",
             "Pass more `draws` or a larger `n_temperatures`.",
         )
-
-
-def _disagreement(row: RowEvidence) -> Iterator[Finding]:
-    if (times := row.symptoms.disagreement) != 0.0:
+    if (times := symptoms.disagreement) != 0.0:
         yield Finding(
             "estimates_disagree",
             "error",
@@ -70,9 +60,6 @@ def _disagreement(row: RowEvidence) -> Iterator[Finding]:
             f"{last.n_steps}, by {moved:.1f} standard errors: the particles do not keep up with the annealing.",
             "Pass a larger `n_temperatures`, or reparametrise (for example non-centred).",
         )
-
-
-def _moves(symptoms: Symptoms) -> Iterator[Finding]:
     rate, share = symptoms.acceptance_rate, symptoms.divergent_share
     if not rate >= 0.2:  # the lowest mean of a temperature
         yield Finding(
@@ -90,9 +77,6 @@ def _moves(symptoms: Symptoms) -> Iterator[Finding]:
             "extreme curvature.",
             "Reparametrise (for example non-centred).",
         )
-
-
-def _numbers(symptoms: Symptoms, se: float) -> Iterator[Finding]:
     counts = (("NaN", symptoms.n_nan), ("plus infinity", symptoms.n_infinite))
     if seen := " and ".join(f"{what} {n} times" for what, n in counts if n):
         yield Finding(
@@ -101,7 +85,8 @@ def _numbers(symptoms: Symptoms, se: float) -> Iterator[Finding]:
             f"The log-likelihood was {seen}: these particles got weight zero.",
             "Find the term that is not a number with `model.debug()`.",
         )
-    if not symptoms.dropped_share < 0.1 * max(se, 1e-3):  # what is missing counts beside the standard error
+    # What is missing counts beside the standard error.
+    if not symptoms.dropped_share < 0.1 * max(row.estimate.se, 1e-3):
         yield Finding(
             "not_finite",
             "error",
@@ -164,5 +149,10 @@ def _long_enough(times: float, row: RowEvidence, evidence: Evidence, runner: Run
     n_steps = made * times**2
     if not np.isfinite(n_steps):
         return ""
-    needed = duration(n_steps * runner.sampling.draws * runner.sampling.chains * evidence.seconds_per_move)
+    needed = time_of_round(n_steps, evidence, runner)
     return f"; one of {n_steps:,.0f} temperatures, about {needed}, would be long enough"
+
+
+def time_of_round(n_steps: float, evidence: Evidence, runner: Runner) -> str:
+    """Return how long a round with all particles takes, as text."""
+    return duration(n_steps * runner.sampling.draws * runner.sampling.chains * evidence.seconds_per_move)

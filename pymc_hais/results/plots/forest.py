@@ -27,20 +27,23 @@ _TABLE = ("value", "interval", "flagged_value", "flagged_interval", "ticks", "ti
 
 
 class _Rows(NamedTuple):
-    """Rows of one plot: values (N,), the ends (2, N) of their intervals, and which of them (N,) are flagged."""
+    """Rows of one plot, and the limits of its x axis."""
 
-    values: np.ndarray
-    ends: np.ndarray
-    flagged: np.ndarray
+    values: np.ndarray  # (N,)
+    ends: np.ndarray  # (2, N) of the intervals
+    flagged: np.ndarray  # (N,) which have another colour and another marker
+    limits: tuple[float, float]
+
+
+def _data_of(rows: Mapping[str, _Rows]) -> Dataset:
+    """Label the values, from which the panels are made."""
+    return Dataset({name: DataArray(one.values, dims="row") for name, one in rows.items()})
 
 
 def _draw_rows(panels: Panels, rows: Mapping[str, _Rows], names: list[str]) -> None:
-    """Draw the rows of each variable from the top down, with names beside the first plot.
-
-    Flagged rows have another colour and another marker.
-    """
+    """Draw the rows of each variable from the top down, with names beside the first plot."""
     positions = np.arange(len(names), 0, -1)
-    for variable, (values, ends, flagged) in rows.items():
+    for variable, (values, ends, flagged, _) in rows.items():
         for prefix, chosen, colour, marker in (("", ~flagged, "C0", "C0"), ("flagged_", flagged, "C1", "C2")):
             lines = Dataset({variable: DataArray(ends[:, chosen], dims=["end", "row"])})
             points = Dataset({variable: xy(values[chosen], positions[chosen], "row")})
@@ -51,6 +54,7 @@ def _draw_rows(panels: Panels, rows: Mapping[str, _Rows], names: list[str]) -> N
     # Bokeh would write what a row is called beside every plot of it.
     others = panels.collection.data[list(rows)[1:]]
     panels.collection.map(set_ticklabel_visibility, data=others, axis="y", visible=False, store_artist=False)
+    panels.limit(**{variable: (one.limits, (0.5, len(names) + 0.5)) for variable, one in rows.items()})
 
 
 @share_docs
@@ -88,12 +92,13 @@ def plot_compare(
     log_z = log_z - log_z[0] if np.isfinite(log_z[0]) else log_z
     ends, limits = within(interval(log_z, table["se"]), log_z)
     shares = np.clip(interval(probability, table["se_probability"]), 0.0, 1.0)
-    rows = {"log_z": _Rows(log_z, ends, flagged), "probability": _Rows(probability, shares, flagged)}
-    data = Dataset({name: DataArray(one.values, dims="row") for name, one in rows.items()})
+    rows = {
+        "log_z": _Rows(log_z, ends, flagged, limits),
+        "probability": _Rows(probability, shares, flagged, (-0.05, 1.05)),
+    }
+    data = _data_of(rows)
     panels = Panels(data, _TABLE, visuals, plot_collection, backend, pc_kwargs, n_rows=len(table), sharey=True)
     _draw_rows(panels, rows, names)
-    height = (0.5, len(names) + 0.5)
-    panels.limit(log_z=(limits, height), probability=((-0.05, 1.05), height))
     panels.label(
         log_z=("log Z, 95% intervals", f"nats above {table.index[0]}", ""),
         probability=("Probability", "probability of the model", ""),
@@ -128,38 +133,32 @@ def plot_estimates(
     {canvas}
     """
     is_one = isinstance(table, pd.DataFrame | DataTree) or not isinstance(table, Mapping)
-    tables = {name: _methods(one) for name, one in ({"log_z": table} if is_one else dict(table)).items()}
+    tables = {}
+    for name, one in ({"log_z": table} if is_one else dict(table)).items():
+        one = estimates(one) if isinstance(one, DataTree) else one
+        tables[name] = read_table(one, ["value", "lower", "upper", "agrees"], "pymc_hais.estimates")
     if not tables:
         raise ValueError("Expected a result of pm.sample_hais, or a dictionary of such; got an empty one.")
     names = list(dict.fromkeys(method for one in tables.values() for method in one.index))
-    rows, limits = {}, {}
+    rows = {}
     for name, one in tables.items():
         one = one.reindex(names)  # a method that this result does not have is an empty row
         values = one["value"].to_numpy(dtype=float)
-        ends, limits[name] = within([one["lower"], one["upper"]], values)
-        rows[name] = _Rows(values, ends, one["agrees"].eq(False).to_numpy())
+        ends, limits = within([one["lower"], one["upper"]], values)
+        rows[name] = _Rows(values, ends, one["agrees"].eq(False).to_numpy(), limits)
     if is_one:
         flagged = rows["log_z"].flagged
         names = [f"{name} (disagrees)" if wrong else name for name, wrong in zip(names, flagged, strict=True)]
-    data = Dataset({name: DataArray(one.values, dims="row") for name, one in rows.items()})
-    visual_names = (*_TABLE, "band")
-    panels = Panels(data, visual_names, visuals, plot_collection, backend, pc_kwargs, n_rows=len(names), sharey=True)
+    data, known = _data_of(rows), (*_TABLE, "band")
+    panels = Panels(data, known, visuals, plot_collection, backend, pc_kwargs, n_rows=len(names), sharey=True)
     bands = Dataset({name: ("end", one.ends[:, 0]) for name, one in rows.items()})
     panels.draw("band", vspan, bands, color="C0", alpha=0.15)
     _draw_rows(panels, rows, names)
     title = "log Z by method, 95% intervals"
     for name in rows:
-        panels.limit(**{name: (limits[name], (0.5, len(names) + 0.5))})
         panels.write_out("x", name)
         panels.label(**{name: (title if is_one else name, "nats" if is_one else "log Z (nats, 95% intervals)", "")})
     return panels.collection
-
-
-def _methods(given: Any) -> pd.DataFrame:
-    """Return the table of the methods of a result, or check one that is given."""
-    if isinstance(given, DataTree):
-        given = estimates(given)
-    return read_table(given, ["value", "lower", "upper", "agrees"], "pymc_hais.estimates")
 
 
 @share_docs
@@ -192,11 +191,10 @@ def plot_prior_sensitivity(
     ends, limits = within([table["lower"], table["upper"]], values, 0.0)
     flagged = table["warning"].to_numpy(dtype=bool)
     names = [f"{mark} (warning)" if wrong else mark for mark, wrong in zip(table.index, flagged, strict=True)]
-    data = Dataset({"log_bayes_factor": DataArray(values, dims="row")})
-    panels = Panels(data, (*_TABLE, "ref_line"), visuals, plot_collection, backend, pc_kwargs, n_rows=len(table))
+    rows, known = {"log_bayes_factor": _Rows(values, ends, flagged, limits)}, (*_TABLE, "ref_line")
+    panels = Panels(_data_of(rows), known, visuals, plot_collection, backend, pc_kwargs, n_rows=len(table))
     panels.draw("ref_line", vline, Dataset({"log_bayes_factor": DataArray(0.0)}), color="B3", linestyle="C1")
-    _draw_rows(panels, {"log_bayes_factor": _Rows(values, ends, flagged)}, names)
-    panels.limit(log_bayes_factor=(limits, (0.5, len(names) + 0.5)))
+    _draw_rows(panels, rows, names)
     panels.label(log_bayes_factor=("Sensitivity to the prior, 95% intervals", "log Bayes factor (nats)", name))
     return panels.collection
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pymc_hais
-from pymc_hais.inputs.estimates import _RENAMED, findings_from_json
+from pymc_hais.inputs.results import _RENAMED, findings_from_json
 from pymc_hais.learning.optimisers.descent import REASONS
 from pymc_hais.results.findings.fit import check_convergence
 from tests.test_docs import table

@@ -10,7 +10,7 @@ from xarray import DataTree
 
 import pymc_hais
 from pymc_hais import LogZEstimate, plots
-from pymc_hais.inputs.estimates import EVIDENCE
+from pymc_hais.inputs.results import EVIDENCE
 from pymc_hais.results.datatree import evidence_group, opinions_group
 from tests.results.plots.drawn import BACKENDS, close, ends, needs, numbers
 

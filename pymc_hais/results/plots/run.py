@@ -1,11 +1,11 @@
-"""Plots along the path of a run: chains, temperatures, and the barrier."""
+"""Plots of a run: its chains, temperatures and barrier along the path, and the weights at the end of it."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from arviz_plots import PlotCollection
-from arviz_plots.visuals import hline, line_xy, scatter_xy, set_xticks
+from arviz_plots.visuals import hline, line_xy, scatter_xy, set_xticks, step_hist, vline
 from xarray import DataArray, Dataset, DataTree
 
 from pymc_hais.core.records import RESAMPLE_BELOW
@@ -14,6 +14,8 @@ from pymc_hais.results.plots.panels import Panels, read_group, share_docs, xy
 
 #: So few temperatures have a marker and a number each: a line of one temperature is not seen.
 _FEW = 8
+#: Nats above the average: all lower log weights share the lowest bin of a histogram.
+_LOWEST = -6.0
 
 
 @share_docs
@@ -41,7 +43,15 @@ def plot_path(
         ``xlabel``, ``ylabel``, ``legend``.
     {canvas}
     """
-    lines = _lines(idata)
+    path = read_group(idata, "annealing", ["ess", "acceptance_rate", "step_size", "log_z", "final_log_weight"])
+    mass = read_group(idata, "log_marginal_likelihood", ["log_prior_mass"])["log_prior_mass"]
+    drawn = {
+        "ess": path["ess"] / path.sizes["particle"],
+        "acceptance_rate": path["acceptance_rate"],
+        "step_size": path["step_size"],
+        "log_z": path["log_z"] - mass,
+    }
+    lines = Dataset({name: xy(path["temperature"].broadcast_like(one), one) for name, one in drawn.items()})
     known = ("lines", "points", "ref_line", "ticks", "title", "xlabel", "ylabel", "legend")
     panels = Panels(lines, known, visuals, plot_collection, backend, {"col_wrap": 2, **pc_kwargs})
     level = Dataset({"ess": DataArray(RESAMPLE_BELOW)})
@@ -74,18 +84,6 @@ def _number_temperatures(panels: Panels, lines: Dataset, first: int, last: int) 
     step = -(-last // _FEW)
     numbers = np.arange(first if step == 1 else step * first, last + 1, step)
     panels.draw("ticks", set_xticks, lines, values=numbers, labels=list(map(str, numbers)), store_artist=False)
-
-
-def _lines(idata: DataTree) -> Dataset:
-    path = read_group(idata, "annealing", ["ess", "acceptance_rate", "step_size", "log_z", "final_log_weight"])
-    mass = read_group(idata, "log_marginal_likelihood", ["log_prior_mass"])["log_prior_mass"]
-    drawn = {
-        "ess": path["ess"] / path.sizes["particle"],
-        "acceptance_rate": path["acceptance_rate"],
-        "step_size": path["step_size"],
-        "log_z": path["log_z"] - mass,
-    }
-    return Dataset({name: xy(path["temperature"].broadcast_like(one), one) for name, one in drawn.items()})
 
 
 @share_docs
@@ -134,3 +132,78 @@ def plot_schedule(
         barrier=(f"Barrier: Λ(1) = {barrier[-1]:.2f}", "β", "Λ(β)"),
     )
     return panels.collection
+
+
+@share_docs
+def plot_log_weights(
+    idata: DataTree,
+    *,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Mapping[str, Any] | None = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot a histogram of the final log weights of each chain.
+
+    A log weight of 0 is the average of its chain.  In a healthy run the histograms are narrow and alike.  If most
+    particles lie far below 0, a few others decide the estimate.
+
+    A fitted reference keeps a tenth of the particles at the prior, as a defence.  Their weights are small if the fit is
+    good.  They are drawn as a separate dashed line, so that they do not look like a second peak.
+
+    Parameters
+    ----------
+    idata : DataTree
+        Result of :func:`pymc_hais.sample_hais`.
+    visuals : dict, optional
+        Name of a visual -> a dictionary of its settings, or False to leave it out: ``hist``, ``defensive``,
+        ``ref_line`` (the average), ``title``, ``xlabel``, ``ylabel``, ``legend``.
+    {canvas}
+    """
+    group = read_group(idata, "annealing", ["final_log_weight"])
+    log_weights = group["final_log_weight"]
+    is_defence = _defence(group)
+    bars = _histograms(log_weights, ~is_defence)
+    known = ("hist", "defensive", "ref_line", "title", "xlabel", "ylabel", "legend")
+    panels = Panels(bars, known, visuals, plot_collection, backend, pc_kwargs)
+    panels.draw("ref_line", vline, Dataset({"log_weight": DataArray(0.0)}), color="B3", linestyle="C1")
+    panels.draw("hist", step_hist, bars, coloured=True)
+    # The first bin is an empty one.
+    lowest = float(bars["log_weight"].sel(plot_axis="left_edges")[0, 1])
+    notes = [f"{_LOWEST:.0f}: or less"] if lowest == _LOWEST else []
+    if is_defence.any():
+        panels.draw("defensive", step_hist, _histograms(log_weights, is_defence), True, linestyle="C1", alpha=0.5)
+        notes.append(f"dashed: the {is_defence.mean():.0%} kept as a defence")
+    note = f" ({'; '.join(notes)})" if notes else ""
+    panels.label(log_weight=("Final log weights", f"nats above the average{note}", "particles"))
+    panels.add_legend()
+    return panels.collection
+
+
+def _defence(group: Dataset) -> np.ndarray:
+    """Whether each particle (C, P) comes from the small first part of a mixed reference: for a fit, the prior."""
+    log_weights = group["final_log_weight"].transpose("chain", "particle")
+    if "ancestor_part" not in group:  # older results
+        return np.zeros(log_weights.shape, dtype=bool)
+    parts = group["ancestor_part"].transpose("chain", "particle").values
+    first = parts == 1
+    # Particles of the first part of a reference are its defence where they are fewer than this share.
+    return first & (parts.max() > 1) & (first.mean() < 0.25)
+
+
+def _histograms(log_weights: DataArray, chosen: np.ndarray) -> Dataset:
+    """Count the chosen particles (C, P) of each chain in the common bins of all."""
+    relative = log_weights.transpose("chain", "particle").values + np.log(log_weights.sizes["particle"])
+    # Hopeless particles may lie thousands of nats down; they would squeeze all others into one bin.
+    relative = np.maximum(relative, _LOWEST)
+    edges = np.histogram_bin_edges(relative, bins=60)
+    # An empty bin at either end closes the outline.
+    edges = np.concatenate([[2 * edges[0] - edges[1]], edges, [2 * edges[-1] - edges[-2]]])
+    counts = np.stack([np.histogram(row[own], bins=edges)[0] for row, own in zip(relative, chosen, strict=True)])
+    left, right = (np.broadcast_to(one, counts.shape) for one in (edges[:-1], edges[1:]))
+    bars = DataArray(
+        np.stack([left, right, counts]),
+        dims=["plot_axis", "chain", "bin"],
+        coords={"plot_axis": ["left_edges", "right_edges", "histogram"], "chain": log_weights["chain"].values},
+    )
+    return Dataset({"log_weight": bars})
