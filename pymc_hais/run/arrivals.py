@@ -29,6 +29,7 @@ class _Limits(NamedTuple):
     """When a chain has arrived, and when all of them together confirm a fit."""
 
     turns: int = 8  # in which the chains move on, at most for as many transitions as their way took
+    more: int = 3  # times as many turns, at most, where each time half of the chains elsewhere have arrived meanwhile
     fewest_moves: int = 256  # or for as many as this, where that is more
     draws: int = 2000  # of the run's particles, at most, that the chains are compared with
     lowest: float = 0.005  # quantile of their log density that a chain must reach
@@ -37,7 +38,8 @@ class _Limits(NamedTuple):
     beyond: float = 0.5
     light: float = 0.05  # quantile of the weights of chains that arrived, below which another one was too slow
     elsewhere: float = 0.01  # of the chains that arrived, as many may be elsewhere, or one
-    #: as many may be late; and chains elsewhere, or all that did not arrive, may have this share of the weight
+    #: as many may be late, or visit tails; and chains elsewhere, or all that did not arrive, may have this share of the
+    #: weight
     late: float = 0.05
     level: float = 1e-3  # of the tests, all dimensions together
 
@@ -63,6 +65,7 @@ class Arrivals(NamedTuple):
 
     n_arrived: int
     n_elsewhere: int = 0  # chains whose density is as high as the particles', where the fit does not cover them
+    n_visiting: int = 0  # the same, of chains that have been among the particles: they are in the tails of one region
     n_late: int = 0  # chains whose density is lower, but whose weight is like that of chains that arrived
     share_elsewhere: float = 0.0  # of the chains elsewhere, in the weights of all
     share: float = 0.0  # the same of all chains that did not arrive
@@ -91,7 +94,7 @@ class Arrivals(NamedTuple):
     @property
     def are_late(self) -> bool:
         """Whether too many chains may have been too slow."""
-        return self.n_late > _LIMITS.late * self.n_arrived or self.share > _LIMITS.late
+        return max(self.n_late, self.n_visiting) > _LIMITS.late * self.n_arrived or self.share > _LIMITS.late
 
     @property
     def n_confirming(self) -> int:
@@ -99,20 +102,28 @@ class Arrivals(NamedTuple):
         return 0 if self.are_elsewhere or self.are_late or self.n_arrived < self.fewest else self.n_arrived
 
 
-def compare(chains: Ends, log_weights: np.ndarray, particles: Ends, excess: float = 0.0) -> Arrivals:
+def compare(
+    chains: Ends, log_weights: np.ndarray, particles: Ends, excess: float = 0.0, have_arrived: np.ndarray | None = None
+) -> Arrivals:
     """Compare the ends of n chains, with log weights (n,) of their annealing, with equally weighted particles.
 
     A chain has arrived if its log density, the log ratio and its distance are among those of the particles.  A region
     that the fit does not cover has a higher log ratio than its particles.  A chain of lower density than they have
     either was too slow, and then its weight is below that of nearly all which arrived, or it is in a wide region of low
     density, whose mass its weight tells.
+
+    ``have_arrived`` (n,) are chains that arrived at an earlier comparison; those of this one are added in place.
     """
     is_typical = chains.log_joint >= np.quantile(particles.log_joint, _LIMITS.lowest)
     is_covered = np.ones(len(log_weights), bool)
     for ends, known in ((chains.log_ratio, particles.log_ratio), (chains.distances, particles.distances)):
         middle, highest = np.quantile(known, [0.5, _LIMITS.highest])
         is_covered &= ends <= highest + _LIMITS.beyond * (highest - middle)
-    has_arrived, is_elsewhere = is_typical & is_covered & np.isfinite(log_weights), is_typical & ~is_covered
+    has_arrived, is_away = is_typical & is_covered & np.isfinite(log_weights), is_typical & ~is_covered
+    if have_arrived is None:
+        have_arrived = np.zeros(len(log_weights), bool)
+    is_visiting, is_elsewhere = is_away & have_arrived, is_away & ~have_arrived
+    have_arrived |= has_arrived
     if not has_arrived.any():
         return Arrivals(0, int(is_elsewhere.sum()), share=1.0, excess=excess)
     is_late = ~is_typical & (log_weights >= np.quantile(log_weights[has_arrived], _LIMITS.light))
@@ -121,14 +132,15 @@ def compare(chains: Ends, log_weights: np.ndarray, particles: Ends, excess: floa
     pairs = [*zip(arrived.positions.T, particles.positions.T, strict=True), (arrived.log_joint, particles.log_joint)]
     least = min(float(ks_2samp(*pair, method="asymp").pvalue) for pair in pairs)
     return Arrivals(
-        int(has_arrived.sum()),
-        int(is_elsewhere.sum()),
-        int(is_late.sum()),
-        float(weights[is_elsewhere].sum()),
-        float(weights[~has_arrived].sum()),
-        min(1.0, len(pairs) * least),  # Bonferroni's correction
-        len(pairs),
-        excess,
+        n_arrived=int(has_arrived.sum()),
+        n_elsewhere=int(is_elsewhere.sum()),
+        n_visiting=int(is_visiting.sum()),
+        n_late=int(is_late.sum()),
+        share_elsewhere=float(weights[is_elsewhere].sum()),
+        share=float(weights[~(has_arrived | is_visiting)].sum()),
+        p_value=min(1.0, len(pairs) * least),  # Bonferroni's correction
+        n_tests=len(pairs),
+        excess=excess,
     )
 
 
@@ -143,7 +155,8 @@ def count_arrivals(
     """Anneal chains from draws of the prior, and compare their ends with the particles of a run.
 
     They take ``length`` temperatures, by the prior's own plan.  Then they move on at beta = 1 until as many as are
-    missing confirm the run's start at two comparisons in a row, or for a limited number of transitions.
+    missing confirm the run's start at two comparisons in a row, or for a limited number of transitions.  They go on
+    where chains elsewhere are fewer and fewer: these are on their way.
     """
     problem, ladder, estimate = evidence.problem, evidence.ladder, evidence.estimate
     runner = runner.with_sampling(draws=n_chains, chains=1)
@@ -158,14 +171,21 @@ def count_arrivals(
     particles = problem.start_at([0], runner.seeds.streams(place), draws).evaluate(problem.engine)
     runner.pay("rounds", n_chains)
     known, state, found, n_before = _particles(evidence), particles.state, Arrivals(0), 0
-    for turn in range(_LIMITS.turns):
+    have_arrived = np.zeros(n_chains, bool)
+    n_elsewhere = 0  # at the first turn, and at the last one that might have been the end
+    for turn in range(_LIMITS.more * _LIMITS.turns):
         first_step = length + 1 + turn * n_moves  # the noise of the steps before is the way's own
         state = move(problem.engine, ladder, state, particles.inputs, particles.keys, n_moves, first_step)
         runner.pay("rounds", n_chains * n_moves * problem.engine.kernel.n_gradients)
-        found = compare(_ends(state, evidence, known.positions), run.log_weights[0], known, excess)
+        found = compare(_ends(state, evidence, known.positions), run.log_weights[0], known, excess, have_arrived)
         if min(found.n_confirming, n_before) >= n_missing or runner.clock.left == 0.0:
             break
         n_before = found.n_confirming
+        is_end = (turn + 1) % _LIMITS.turns == 0
+        if is_end and not 0 < 2 * found.n_elsewhere <= n_elsewhere:
+            break
+        if is_end or turn == 0:
+            n_elsewhere = found.n_elsewhere
     return found
 
 

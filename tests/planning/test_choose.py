@@ -212,6 +212,6 @@ class Scouted:
 )
 def test_a_short_round_of_all_rows_judges_a_fit(values, errors, reason):
     prior, fit = Scouted([-3.0, -5.0, -4.0, -6.0], [0.3] * 4), Scouted(values, errors)
-    found = fitted_starts._accept(fit, prior)
+    found = fitted_starts._accept(fit, SimpleNamespace(best=prior))
     assert reason in (fit.reason if found is fit else found)
     assert (found is fit) == ("alone" in reason)

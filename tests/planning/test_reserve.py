@@ -22,7 +22,7 @@ def trial_of(length, label="the prior", n_rows=1):
 @pytest.mark.parametrize(("length", "n_rows"), [(400, 1), (400, 3)])
 def test_a_dearer_fit_leaves_the_first_start_and_waits(monkeypatch, length, n_rows):
     first, fit = trial_of(300, n_rows=n_rows), trial_of(length, "a fit", n_rows)
-    kept = fitted_starts._keep_in_reserve(fit, first)
+    kept = fitted_starts._keep_in_reserve(fit, SimpleNamespace(best=first))
     assert kept.problem is first.problem
     assert kept.length == first.length
     assert f"{length} temperatures would be needed" in kept.plan.reason
@@ -30,7 +30,7 @@ def test_a_dearer_fit_leaves_the_first_start_and_waits(monkeypatch, length, n_ro
         assert kept.plan.fallback is None
         return
     assert kept.plan.fallback.length == length
-    confirmed = SimpleNamespace(n_draws=50.0, against=None)
+    confirmed = SimpleNamespace(n_draws=50.0, against=None, witness=None)
     monkeypatch.setattr(fitted_starts, "confirm", lambda tried, best: confirmed)
     problem, plan = kept.plan.fallback.build()
     assert problem is fit.problem
@@ -60,7 +60,9 @@ def regression():
 def test_rounds_that_speak_against_the_prior_change_to_the_fit_which_takes_fewer_gradients(monkeypatch):
     model, options = regression(), {"draws": 1000, "chains": 4}
     found, idata = estimate(model, **options)
-    monkeypatch.setattr(fitted_starts, "_keep_in_reserve", lambda tried, best: best.because("The fit is dearer."))
+    monkeypatch.setattr(
+        fitted_starts, "_keep_in_reserve", lambda tried, search: search.best.because("The fit is dearer.")
+    )
     longer, idata_longer = estimate(model, **options)
     assert "spoke against that start" in idata["posterior"].attrs["reference_reason"]
     gradients, more = (one["posterior"].attrs["n_gradients"] for one in (idata, idata_longer))

@@ -41,6 +41,26 @@ def test_chains_where_the_target_is_far_above_the_fit_do_not():
     assert found.n_confirming == 0
 
 
+def test_chains_that_have_been_among_the_particles_may_visit_tails():
+    rng = np.random.default_rng(6)
+    first = rng.normal(size=(200, 3))
+    have_arrived = np.zeros(200, bool)
+    first[:4] += 30.0  # four never arrive
+    compare(ends(first), np.zeros(200), PARTICLES, 0.0, have_arrived)
+    assert not have_arrived[:4].any()
+    log_ratio = np.zeros(200)
+    log_ratio[4:8] = 30.0  # four others have arrived, and are now where the target is far above the fit
+    have_arrived[4:8] = True
+    log_weights = np.where(np.arange(200) == 4, 8.0, 0.0)  # one of which has nearly all of the weight
+    found = compare(ends(rng.normal(size=(200, 3)), log_ratio), log_weights, PARTICLES, 0.0, have_arrived)
+    assert found.n_visiting == 4
+    assert found.n_elsewhere == 0
+    assert found.n_confirming == found.n_arrived
+    never = compare(ends(rng.normal(size=(200, 3)), log_ratio), log_weights, PARTICLES)
+    assert never.n_elsewhere == 4
+    assert never.n_confirming == 0
+
+
 def test_chains_in_a_wide_region_of_low_density_do_not_where_it_has_weight():
     """Of the same mass in three dimensions, ten times as wide: its density is 7 nats lower."""
     is_wide = np.arange(100) < 30
@@ -82,6 +102,8 @@ def test_chains_that_fill_less_or_more_than_the_particles_do_not():
         (Arrivals(20, n_tests=171), 0),
         (Arrivals(30, n_tests=171), 30),
         (Arrivals(98, p_value=1e-4), 0),
+        (Arrivals(96, n_visiting=4), 96),
+        (Arrivals(90, n_visiting=10), 0),
     ],
 )
 def test_a_few_chains_may_be_elsewhere_but_no_mass(found, n_confirming):

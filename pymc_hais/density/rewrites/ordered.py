@@ -32,16 +32,16 @@ def local_ordered_logistic(fgraph: FunctionGraph, node: Apply) -> list[Any] | No
     found = _read(node.inputs[0])
     if found is None:
         return None
-    log_odds, category = found
+    log_odds, places, category = found
     last = log_odds.type.shape[-1]  # of the categories, which begin at 0
     upper, lower = np.minimum(category, last - 1), np.maximum(category - 1, 0)
     cutpoints, score = _split(log_odds)
     if score is None:
-        places = tuple(np.indices(category.shape))
         above, below, number = log_odds[(*places, upper)], log_odds[(*places, lower)], log_odds
     else:
-        places = ()
-        above, below, number = cutpoints[upper] - score, cutpoints[lower] - score, score
+        is_each = np.array_equal(places, np.indices(score.type.shape))
+        number, score, places = score, score if is_each else score[places], ()
+        above, below = cutpoints[upper] - score, cutpoints[lower] - score
     steps = _steps(cutpoints)
     value = pt.switch(category < last, -pt.softplus(-above), 0.0) - pt.switch(category > 0, pt.softplus(below), 0.0)
     if last > 1:
@@ -51,11 +51,8 @@ def local_ordered_logistic(fgraph: FunctionGraph, node: Apply) -> list[Any] | No
     return [node.op(value.astype(node.outputs[0].type.dtype), checked)]
 
 
-def _read(value: Variable) -> tuple[Any, np.ndarray] | None:
-    """Return the log odds of being in a category or below, (..., K - 1), and the observed ones, (...).
-
-    None if the value is not ``log(p[..., category])`` of differences of logistic functions.
-    """
+def _read(value: Variable) -> tuple[Any, tuple[np.ndarray, ...], np.ndarray] | None:
+    """Return x, places and categories (n, ...) of ``log(diff([0, sigmoid(x), 1])[*places, categories])``; else None."""
     if not isinstance(scalar_op(value), scalars.Log):
         return None
     chosen = value.owner.inputs[0]
@@ -66,18 +63,16 @@ def _read(value: Variable) -> tuple[Any, np.ndarray] | None:
     p, *indices = chosen.owner.inputs
     shape = p.type.shape
     is_known = all(isinstance(index, Constant) and index.type.dtype != "bool" for index in indices)
-    if None in shape or not is_known or tuple(chosen.owner.op.idx_list) != tuple(range(len(shape))):
+    if None in (*shape, *value.type.shape) or not is_known or len(indices) != len(shape):
         return None
-    *places, category = np.broadcast_arrays(*(index.data for index in indices))
-    if category.size != np.prod(shape[:-1]) or not np.all((category >= 0) & (category < shape[-1])):
-        return None
-    category = category.reshape(shape[:-1])
-    if not all(
-        np.array_equal(one.ravel(), own.ravel()) for one, own in zip(places, np.indices(shape[:-1]), strict=True)
-    ):
+    places = [one.reshape(value.type.shape) for one in np.broadcast_arrays(*(index.data for index in indices))]
+    if not all(np.all((one >= 0) & (one < size)) for one, size in zip(places, shape, strict=True)):
         return None
     log_odds = _log_odds(p)
-    return None if log_odds is None else (log_odds, category)
+    if log_odds is None:
+        return None
+    *rows, category = places  # log odds that are common to all rows have one
+    return log_odds, tuple(np.minimum(one, n - 1) for one, n in zip(rows, log_odds.type.shape, strict=False)), category
 
 
 def _log_odds(p: Any) -> Any:
@@ -89,21 +84,25 @@ def _log_odds(p: Any) -> Any:
     if whole.owner is None or not isinstance(whole.owner.op, Join):
         return None
     axis, parts = whole.owner.op.axis % whole.type.ndim, whole.owner.inputs
-    if axis != whole.type.ndim - 1 or len(parts) != 3 or not isinstance(scalar_op(parts[1]), Sigmoid):
+    if axis != whole.type.ndim - 1 or len(parts) != 3:
+        return None
+    inner = _spread_out(parts[1])
+    if not isinstance(scalar_op(inner), Sigmoid) or inner.type.ndim != whole.type.ndim or None in inner.type.shape:
         return None
     if not equal_computations([p], [whole[..., 1:] - whole[..., :-1]]):
         return None
-    return parts[1].owner.inputs[0] if _is_all(parts[0], 0.0) and _is_all(parts[2], 1.0) else None
+    return inner.owner.inputs[0] if _is_all(parts[0], 0.0) and _is_all(parts[2], 1.0) else None
+
+
+def _spread_out(variable: Variable) -> Any:
+    """Return what an array repeats; the array itself if it repeats nothing."""
+    return variable.owner.inputs[0] if variable.owner is not None and isinstance(variable.owner.op, Alloc) else variable
 
 
 def _is_all(variable: Variable, number: float) -> bool:
-    """Whether a variable, a constant or one that is spread out, has one column of this number."""
-    if variable.type.shape[-1] != 1:
-        return False
-    value = (
-        variable.owner.inputs[0] if variable.owner is not None and isinstance(variable.owner.op, Alloc) else variable
-    )
-    return isinstance(value, Constant) and bool(np.all(value.data == number))
+    """Whether a variable is one column of this number."""
+    value = _spread_out(variable)
+    return variable.type.shape[-1] == 1 and isinstance(value, Constant) and bool(np.all(value.data == number))
 
 
 def _split(log_odds: Any) -> tuple[Any, Any]:
