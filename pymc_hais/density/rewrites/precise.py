@@ -135,10 +135,13 @@ def _compute(node: Any, inputs: list[Any]) -> list[Any]:
         if isinstance(op, Elemwise) and (function := _function(op.scalar_op, node)) is not None:
             return [np.asarray(function(*inputs))]
         if isinstance(op, Sum):
-            return [np.asarray(np.sum(inputs[0], axis=op.axis))]
+            axis = op.axis if np.ndim(inputs[0]) else None  # PyTensor leaves sums of one number along its axis 0
+            return [np.asarray(np.sum(inputs[0], axis=axis))]
         if isinstance(op, Dot):
             return [np.asarray(np.dot(*inputs))]
-        if isinstance(op, DimShuffle | Join | Subtensor | AdvancedSubtensor):
+        if isinstance(op, Join):  # which narrows its parts itself
+            return [np.concatenate(inputs, axis=op.axis)]
+        if isinstance(op, DimShuffle | Subtensor | AdvancedSubtensor):
             storage: list[list[Any]] = [[None]]
             op.perform(node, inputs, storage)
             return [storage[0][0]]
