@@ -41,7 +41,7 @@ def local_ordered_logistic(fgraph: FunctionGraph, node: Apply) -> list[Any] | No
     else:
         is_each = np.array_equal(places, np.indices(score.type.shape))
         number, score, places = score, score if is_each else score[places], ()
-        above, below = cutpoints[upper] - score, cutpoints[lower] - score
+        above, below = _choose(cutpoints, upper) - score, _choose(cutpoints, lower) - score
     steps = _steps(cutpoints)
     value = pt.switch(category < last, -pt.softplus(-above), 0.0) - pt.switch(category > 0, pt.softplus(below), 0.0)
     if last > 1:
@@ -114,6 +114,12 @@ def _split(log_odds: Any) -> tuple[Any, Any]:
             common = inner if inner.type.ndim == 1 else cutpoints.dimshuffle(cutpoints.type.ndim - 1)
             return common, score.squeeze(-1)
     return log_odds, None
+
+
+def _choose(few: Any, index: np.ndarray) -> Any:
+    """Look up elements of a vector by a search: the gradients of two indices would not be found to go row by row."""
+    (n,) = few.type.shape
+    return few[index] if n > 32 else pt.switch(index[..., None] == np.arange(n), few, 0.0).sum(axis=-1)
 
 
 def _steps(cutpoints: Any) -> Any:
