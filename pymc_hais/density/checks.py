@@ -28,19 +28,14 @@ def find_model(model: pm.Model | None = None, draws: object = None) -> Any:
     if model is not None and not is_model(model):
         raise ValueError(f"`model` must be a pm.Model; got {shown(model)}.{_hint(model)}")
     found = modelcontext(model)
-    _refuse_renamed(found)
-    return found
-
-
-def _refuse_renamed(model: pm.Model) -> None:
-    """Refuse a potential that is a variable of the model, to which PyMC has then given the potential's name."""
-    for term in model.potentials:
-        if any(term is rv for rv in model.basic_RVs):
-            first = next(name for name, variable in model.named_vars.items() if variable is term)
+    for term in found.potentials:
+        if any(term is rv for rv in found.basic_RVs):  # to which PyMC has then given the potential's name
+            first = next(name for name, variable in found.named_vars.items() if variable is term)
             raise ValueError(
                 f"The pm.Potential `{term.name}` is the variable `{first}` itself, which PyMC has renamed: make "
                 f'it an expression, as in pm.Potential("{term.name}", 1.0 * {first}).'
             )
+    return found
 
 
 def _hint(thing: object) -> str:

@@ -20,15 +20,13 @@ from pymc_hais.density.checks import refuse_shapes, refuse_sums_of_conditions
 from pymc_hais.density.compat import unsupported_op, with_real_argmax
 from pymc_hais.density.compiling import untraced
 from pymc_hais.density.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
-from pymc_hais.density.coordinates.chart import Chart
-from pymc_hais.density.coordinates.graphs import recentre
+from pymc_hais.density.coordinates.chart import Chart, recentre
 from pymc_hais.density.layout import Layout, build_position, on_position
+from pymc_hais.density.proofs.tables import merge_equal_rows
 from pymc_hais.density.rewrites.simplification import lift_data, simplify, simplify_values
-from pymc_hais.density.sites.conditionals import SiteRule, add_conditionals
-from pymc_hais.density.sites.interactions import Meetings, find_meetings, find_rules
+from pymc_hais.density.sites.conditionals import Meetings, SiteRule, add_conditionals, find_meetings, find_rules
 from pymc_hais.density.sites.lookups import confine_lookups, ranges_of
 from pymc_hais.density.sites.terms import open_conditions
-from pymc_hais.density.tables.equal_rows import merge_equal_rows
 
 #: ``(x, log_prior) -> log density`` of a reference, as graphs.
 type LogReference = Callable[[Any, Any], Any]
@@ -105,15 +103,21 @@ def build_density(
     terms, x, log_jacobian, sites, no_sites = recentre(frozen, layout, chart, position, terms)
     if walls is not None and np.isfinite(walls).any():
         terms = [terms[0] + _confine(_flat(x, position, chart), walls), terms[1]]
-    outputs = _end_points(terms, x, position, log_reference, chart)
+    outputs = terms
+    if log_reference is not None:
+        log_prior, log_rest = terms
+        reference = log_reference(_flat(x, position, chart), log_prior).astype(position.dtype)
+        outputs = [reference, log_prior + log_rest - reference]
+    refuse_sums_of_conditions(outputs)
+    outputs = with_real_argmax(outputs)
     if chart:
         outputs[0] += log_jacobian
     if containers:  # which the chart depends on as well
         outputs = clone_replace(outputs, given, rebuild_strict=False)
     if layout.sites:
         outputs = [open_conditions(output, position, model.check_bounds) for output in outputs]
-        found = find_rules(outputs, position, layout.sites)
-        rules, density = found.rules, add_conditionals(outputs, position, found, with_gradients)
+        rules, smooth = find_rules(outputs, position, layout.sites)
+        density = add_conditionals(outputs, position, rules, smooth, with_gradients)
         meetings = find_meetings(outputs, position, layout.n_sites)
     else:
         outputs = simplify_values(outputs)
@@ -139,23 +143,6 @@ def _confine(flat: Any, walls: np.ndarray) -> Any:
 def _flat(x: Mapping[Any, Any], position: TensorVariable, chart: Chart | None) -> Any:
     """Return the flat vector of the model; the position itself where it has no chart."""
     return pt.concatenate([value.ravel() for value in x.values()]) if chart else position
-
-
-def _end_points(
-    terms: list[Any],
-    x: Mapping[Any, Any],
-    position: TensorVariable,
-    log_reference: LogReference | None,
-    chart: Chart | None,
-) -> list[Any]:
-    """Return the log density of the reference and the log ratio, given log prior and log likelihood."""
-    outputs = terms
-    if log_reference is not None:
-        log_prior, log_rest = terms
-        reference = log_reference(_flat(x, position, chart), log_prior).astype(position.dtype)
-        outputs = [reference, log_prior + log_rest - reference]
-    refuse_sums_of_conditions(outputs)
-    return with_real_argmax(outputs)
 
 
 @untraced

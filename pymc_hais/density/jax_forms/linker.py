@@ -46,10 +46,6 @@ class JaxFunction(Op):
     def __init__(self, function: Callable) -> None:
         self.function = function
 
-    def replace(self, node: Apply) -> Apply:
-        """Apply to the same inputs."""
-        return Apply(self, node.inputs, [output.type() for output in node.outputs])
-
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         """Never called: the linker converts the whole graph."""
         raise NotImplementedError
@@ -65,7 +61,8 @@ def exchange(fgraph: FunctionGraph) -> list[tuple[Any, Any]]:
     exchanged = []
     for node in fgraph.toposort():
         if function := _find_function(node):
-            pairs = list(zip(node.outputs, JaxFunction(function).replace(node).outputs, strict=True))
+            new = Apply(JaxFunction(function), node.inputs, [output.type() for output in node.outputs])
+            pairs = list(zip(node.outputs, new.outputs, strict=True))
             fgraph.replace_all(pairs, reason="jax_functions")
             exchanged += pairs
     return exchanged

@@ -103,13 +103,8 @@ def find_log_mass(rv: TensorVariable) -> float | None:
     if field is None:
         return None
     known, mass = _masses.get(rv, (None, None))
-    if known is not field:
-        mass = _find_log_mass(rv, field)
-        _masses[rv] = field, mass
-    return mass
-
-
-def _find_log_mass(rv: TensorVariable, field: Markov) -> float | None:
+    if known is field:
+        return mass
     rng, size, *parameters = rv.owner.inputs
     x = pt.vector("x", dtype=rv.dtype, shape=(field.weights.shape[0],))
     masses = []
@@ -124,7 +119,9 @@ def _find_log_mass(rv: TensorVariable, field: Markov) -> float | None:
         (found,) = compile_interpreted([x], [pm.logp(own, x).sum()])(value)
         masses.append(float(found) - field.log_density(value, alpha, tau))
     first, second = masses
-    return first if abs(first - second) <= 1e-8 * (abs(first) + field.weights.shape[0]) else None
+    mass = first if abs(first - second) <= 1e-8 * (abs(first) + field.weights.shape[0]) else None
+    _masses[rv] = field, mass
+    return mass
 
 
 def draw_right(graph: FunctionGraph) -> None:

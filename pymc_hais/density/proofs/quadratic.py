@@ -58,7 +58,7 @@ def is_quadratic(
 
 def _of_node(node: Apply, forms: list[_Form]) -> _Form:
     """Return what an operation makes of polynomials; of those of degree zero anything makes one."""
-    if all(form is not None and form[1:] == (_ABSENT, _ABSENT) for form in forms):
+    if all(map(_is_flat, forms)):
         return _add(forms)
     op, first = node.op, forms[0]
     op = op.core_op if isinstance(op, Blockwise) else op

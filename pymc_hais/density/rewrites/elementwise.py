@@ -166,10 +166,7 @@ def log_of_positive(x: Variable) -> Any:
     if isinstance(x, Constant):
         exact = x.data.astype(np.promote_types(x.type.dtype, pytensor.config.floatX))
         return pt.constant(np.log(exact)) if np.all(exact > 0) else None
-    if x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        inner = log_of_positive(x.owner.inputs[0])
-        return None if inner is None else x.owner.op(inner)
-    if x.owner is not None and isinstance(x.owner.op, AdvancedSubtensor | Subtensor):
+    if x.owner is not None and isinstance(x.owner.op, AdvancedSubtensor | DimShuffle | Subtensor):
         array, *indices = x.owner.inputs
         inner = log_of_positive(array)
         return None if inner is None else x.owner.op(inner, *indices)

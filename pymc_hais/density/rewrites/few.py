@@ -39,13 +39,13 @@ class _Term(NamedTuple):
 def local_sum_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Sum constants instead of choices: ``sum(y * switch(c, a, b)) -> a * sum(y * c) + b * sum(y * ~c)``."""
     (x,) = node.inputs
-    if x.owner is not None and isinstance(x.owner.op, CheckParameterValue):
-        # Only here is the sum checked instead of its terms: elsewhere XLA makes slower programs of it.
-        value, *conditions = x.owner.inputs
-        total = _sum_of_few(node, value)
-        return None if total is None else [x.owner.op(total, *conditions)]
-    total = _sum_of_few(node, x)
-    return None if total is None else [total]
+    # Only here is the sum checked instead of its terms: elsewhere XLA makes slower programs of it.
+    is_checked = x.owner is not None and isinstance(x.owner.op, CheckParameterValue)
+    value, *conditions = x.owner.inputs if is_checked else [x]
+    total = _sum_of_few(node, value)
+    if total is None:
+        return None
+    return [x.owner.op(total, *conditions) if is_checked else total]
 
 
 def _sum_of_few(node: Apply, x: Variable) -> Any:
@@ -234,11 +234,9 @@ def local_all_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     if (looked_up := _looked_up(x)) is not None:
         array, index = looked_up
         used = np.unique(index)
-        return (
-            [node.op(array if len(used) == array.type.shape[0] else array[used])]
-            if 2 * len(used) <= len(index)
-            else None
-        )
+        if 2 * len(used) > len(index):
+            return None
+        return [node.op(array if len(used) == array.type.shape[0] else array[used])]
     masks = _masks(x) if isinstance(scalar_op(x), scalars.Switch) else None
     if masks is None or not all(all(branch.type.broadcastable) for branch in x.owner.inputs[1:]):
         return None

@@ -27,6 +27,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, untraced, write_out_inner
+from pymc_hais.density.rewrites.graphs import held_value
 
 
 @untraced
@@ -110,11 +111,8 @@ def evaluate_precisely(log_density: Variable, point: Mapping[Any, np.ndarray], *
     def value_of(variable: Variable) -> Any:
         if variable in values:
             return values[variable]
-        if isinstance(variable, Constant):
-            return _widened(variable.data)
-        if isinstance(variable, SharedVariable):
-            return _widened(variable.get_value(borrow=True))
-        return _widened(names[variable.name])
+        is_held = isinstance(variable, Constant | SharedVariable)
+        return _widened(held_value(variable) if is_held else names[variable.name])
 
     with np.errstate(all="ignore"):
         for node in graph.toposort():
