@@ -93,8 +93,18 @@ def check_model(model: pm.Model, from_prior: bool = True, may_be_fixed: bool = F
     _refuse_unknown_data(model)
     if not from_prior:
         refuse_periodic(model)
-    else:
-        _refuse_improper(model)
+    for name, kind in improper_priors(model).items() if from_prior else ():
+        proper = {
+            "pm.Flat": f'pm.Normal("{name}", 0, 10)',
+            "pm.HalfFlat": f'pm.HalfNormal("{name}", 10)',
+            "pm.ICAR": f'scale * pm.ICAR("{name}", W), where every area can be reached from every other one',
+        }[kind]
+        raise ValueError(
+            f"The prior of `{name}` is improper ({kind}), so there are no prior draws to start from and the "
+            f"marginal likelihood is defined only up to a constant. Give it a proper prior, for example {proper}; "
+            'or, if log of the integral of exp(model.logp()) is what you want, pass reference="gaussian" or another '
+            "reference that can be sampled."
+        )
 
 
 def _refuse_unknown_data(model: pm.Model) -> None:
@@ -130,21 +140,6 @@ def refuse_periodic(model: pm.Model) -> None:
         raise ValueError(
             f"`{name}` is periodic: its unconstrained density repeats for ever and has no finite integral, so only the "
             'prior can be the reference. Pass reference="prior".'
-        )
-
-
-def _refuse_improper(model: pm.Model) -> None:
-    for name, kind in improper_priors(model).items():
-        proper = {
-            "pm.Flat": f'pm.Normal("{name}", 0, 10)',
-            "pm.HalfFlat": f'pm.HalfNormal("{name}", 10)',
-            "pm.ICAR": f'scale * pm.ICAR("{name}", W), where every area can be reached from every other one',
-        }[kind]
-        raise ValueError(
-            f"The prior of `{name}` is improper ({kind}), so there are no prior draws to start from and the "
-            f"marginal likelihood is defined only up to a constant. Give it a proper prior, for example {proper}; "
-            'or, if log of the integral of exp(model.logp()) is what you want, pass reference="gaussian" or another '
-            "reference that can be sampled."
         )
 
 

@@ -37,7 +37,7 @@ from pymc_hais.density.compat import (
     default_transform,
     logccdf,
 )
-from pymc_hais.density.compiling import compile_interpreted, untraced
+from pymc_hais.density.compiling import compile_interpreted, evaluate_once, untraced
 from pymc_hais.density.layout import Layout, is_circular, name_transform, steps_of
 from pymc_hais.density.markov.markov import find_log_mass, find_markov
 from pymc_hais.density.sites.variables import FlatDiscreteRV, distribution_of, evaluate_fixed, is_discrete
@@ -174,7 +174,7 @@ def _log_mass(rv: TensorVariable, value: TensorVariable, transform: Transform | 
     if is_cut(rv, value, transform):
         mass = build_log_mass(rv, transform)
         has_parents = any(isinstance(one.type, RandomType) for one in ancestors(rv.owner.inputs[1:]))
-        return None if has_parents else float(compile_interpreted([], [mass])()[0])
+        return None if has_parents else float(evaluate_once(mass))
     if is_sortable(rv, transform):
         return log_share_of_order(rv) if _keeps_all_in_order(rv, value, transform) else None
     is_correlation = isinstance(rv.owner.op, LKJCorrRV)
@@ -223,7 +223,7 @@ def _is_constant_row(parameter: pt.TensorVariable) -> bool:
 
 def log_share_of_order(rv: pt.TensorVariable) -> float:
     """Return the log probability that each row of a variable with exchangeable elements is ordered: -log n! a row."""
-    (shape,) = compile_interpreted([], [rv.shape])()
+    shape = evaluate_once(rv.shape)
     return float(-np.prod(shape[:-1]) * gammaln(shape[-1] + 1.0))
 
 
@@ -258,7 +258,7 @@ def _lkj_log_mass(n: int, eta: float, is_correlation: bool) -> float:
         )
     row = np.arange(1, n)
     rest = 0.5 * row * np.log(np.pi) + gammaln(eta + 0.5 * (n - 1 - row)) - gammaln(eta + 0.5 * (n - 1))
-    return float(compile_interpreted([], [added.sum()])()[0] + rest.sum())
+    return float(evaluate_once(added.sum()) + rest.sum())
 
 
 def log_count(model: pm.Model, layout: Layout) -> float:

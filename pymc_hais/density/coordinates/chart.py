@@ -6,7 +6,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -209,12 +209,26 @@ def _compile(written: Written, layout: Layout, given: Mapping[Any, Any]) -> Call
 
 
 def _write_expansions(frozen: pm.Model, layout: Layout, fields: Sequence[Field]) -> list[Written]:
-    """Write the arrays of all fields; none where an operation of the model cannot be differentiated twice."""
+    """Write the arrays of each field as graphs of the flat vector and the sites; fields after it are at their points.
+
+    Returns none where an operation of the model cannot be differentiated twice.
+    """
+    written: list[Written] = []
     try:
-        return [_write_expansion(frozen, layout, fields, i) for i in range(len(fields))]
+        for i, one in enumerate(fields):
+            position = build_position(layout)
+            sites = [position.type(name) for name in ("precision", "shift")]  # nothing here is mixed
+            later = {chain.owner for chain in fields[i:]}
+            values = values_at(frozen, layout, [sites[1] if owner in later else position for owner in layout.owners])
+            own = frozen.rvs_to_values[frozen[one.owner]]
+            terms, chains, values = open_sums(frozen, fields, [frozen.varlogp, frozen.datalogp], values)
+            points = at_points(frozen, layout, fields, sites[1])
+            arrays = expand(one, terms, values, points, own, chains[one.owner], sites[0][one.part])
+            written.append((arrays, position, sites))
     except Exception as error:  # whatever an operation raises that has no gradient
         _log.debug("Fields keep the coordinates of the model", exc_info=error)
         return []
+    return written
 
 
 def _write_moments(frozen: pm.Model, layout: Layout, found: dict[str, Any]) -> Written:
@@ -229,45 +243,20 @@ def _write_moments(frozen: pm.Model, layout: Layout, found: dict[str, Any]) -> W
     return outputs, position, []
 
 
-def _write_expansion(frozen: pm.Model, layout: Layout, fields: Sequence[Field], i: int) -> Written:
-    """Write the arrays of a field as graphs of the flat vector and the sites; those after it are at their points."""
-    position = build_position(layout)
-    sites = [position.type(name) for name in ("precision", "shift")]  # nothing here is mixed
-    later = {chain.owner for chain in fields[i:]}
-    values = values_at(frozen, layout, [sites[1] if owner in later else position for owner in layout.owners])
-    own = frozen.rvs_to_values[frozen[fields[i].owner]]
-    terms, chains, values = open_sums(frozen, fields, [frozen.varlogp, frozen.datalogp], values)
-    points = at_points(frozen, layout, fields, sites[1])
-    arrays = expand(fields[i], terms, values, points, own, chains[fields[i].owner], sites[0][fields[i].part])
-    return arrays, position, sites
-
-
 # As graphs -------------------------------------------------------------------------------------------------
-
-
-class Recentred(NamedTuple):
-    """A model in other coordinates."""
-
-    terms: list[Any]  # log prior and the rest, as graphs of the coordinates
-    values: dict[Any, Any]  # value variables -> graphs of the coordinates
-    log_jacobian: Any  # of dx / dz
-    sites: list[Any]  # symbolic arguments
-    no_sites: list[np.ndarray]  # their values where there are no data
 
 
 def recentre(
     frozen: pm.Model, layout: Layout, chart: Chart | None, coordinates: TensorVariable, terms: list[Any]
-) -> Recentred:
+) -> tuple[list[Any], dict[Any, Any], Any, list[Any], list[np.ndarray]]:
     """Write a model's value variables as graphs of the coordinates (D,); without a chart they are the same.
 
-    Parameters
-    ----------
-    terms : list of variable
-        Log prior and the rest, as graphs of the value variables.
+    The terms are log prior and the rest, as graphs of the value variables.  Returns the terms as graphs of the
+    coordinates, such graphs by value variable, log of dx / dz, the symbolic sites, and their values without data.
     """
     if chart is None:
         values = values_at(frozen, layout, [coordinates] * len(layout.owners))
-        return Recentred(_put_in(terms, values), values, pt.zeros((), dtype=coordinates.dtype), [], [])
+        return _put_in(terms, values), values, pt.zeros((), dtype=coordinates.dtype), [], []
     no_sites = [one.astype(coordinates.dtype) for one in chart.without_sites().arrays]
     sites = [pt.tensor(f"site_{i}", dtype=one.dtype, shape=one.shape) for i, one in enumerate(no_sites)]
     values, of_normals = _recentre_normals(frozen, layout, chart, coordinates, sites)
@@ -289,7 +278,7 @@ def recentre(
         of_fields = of_fields - pt.log(root).sum()
     values = {value_var: written[value_var] for value_var in values}
     log_jacobian = (of_normals + of_fields).astype(coordinates.dtype)
-    return Recentred(_put_in(terms, written), values, log_jacobian, sites, no_sites)
+    return _put_in(terms, written), values, log_jacobian, sites, no_sites
 
 
 def _put_in(terms: list[Any], values: dict[Any, Any]) -> list[Any]:

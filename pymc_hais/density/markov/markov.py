@@ -65,10 +65,6 @@ class Markov:
         """Whether every area can be reached from every other one."""
         return csgraph.connected_components(self.weights, directed=False)[0] == 1
 
-    def factor(self, alpha: float, tau: float) -> np.ndarray:
-        """Return the bands of the precision's factor without the sum's part, in the pattern's order."""
-        return self.pattern.factor(tau * self.degrees, -tau * alpha * self.entries)
-
     def log_density(self, x: np.ndarray, alpha: float, tau: float) -> float:
         """Return the normalised log density at a field (n,) of mean zero."""
         precision = tau * (np.diag(self.degrees) - alpha * self.weights.toarray()) + self.of_sum
@@ -178,7 +174,9 @@ class RightCARRV(CARRV):
         shape = np.broadcast_shapes(tuple(size or ()), np.shape(mu)[:-1], np.shape(alpha), np.shape(tau))
         each = [np.broadcast_to(one, shape).ravel() for one in (alpha, tau)]
         z = rng.normal(size=(len(each[0]), field.weights.shape[0]))
-        drawn = [field.pattern.solve_back(field.factor(*numbers), one) for *numbers, one in zip(*each, z, strict=True)]
+        pattern = field.pattern
+        factors = (pattern.factor(t * field.degrees, -t * a * field.entries) for a, t in zip(*each, strict=True))
+        drawn = [pattern.solve_back(factor, one) for factor, one in zip(factors, z, strict=True)]
         return np.reshape(drawn, (*shape, -1)) + mu
 
 

@@ -31,8 +31,6 @@ _LEFT = 0.5
 #: Columns up to which rows are compared: each takes two sorts of the rows.
 _MOST_COLUMNS = 100
 
-type Merged = tuple[list[Any], list[Any], list[np.ndarray]]
-
 
 class Total(NamedTuple):
     """How totals over parts of the rows are put together, and what they are over no rows."""
@@ -53,29 +51,15 @@ _TOTALS: dict[type, Total] = {
 
 @dataclass
 class Rows:
-    """The part of a graph that goes row by row.
+    """The part of a graph that goes row by row."""
 
-    Attributes
-    ----------
-    n : int
-        Rows.
-    given : dict
-        Variable -> the axis along which its rows lie, of those with which this part begins.
-    axes : dict
-        The same, of all that it has been proven of.
-    totals : dict
-        Variable, over all rows -> how those over parts of the rows are put together.
-    free : list
-        What it takes that is the same for all rows.
-    in_parts : bool
-        Whether totals over parts of the rows are to be put together: increments then have to start from zero.
-    """
-
-    n: int
-    given: dict[Any, int]
-    axes: dict[Any, int] = field(default_factory=dict)
+    n: int  # rows
+    given: dict[Any, int]  # variable -> the axis along which its rows lie, of those with which this part begins
+    axes: dict[Any, int] = field(default_factory=dict)  # the same, of all that it has been proven of
+    #: Variable, over all rows -> how those over parts of the rows are put together.
     totals: dict[Any, Total] = field(default_factory=dict)
-    free: list[Any] = field(default_factory=list)
+    free: list[Any] = field(default_factory=list)  # what it takes that is the same for all rows
+    #: Whether totals over parts of the rows are to be put together: increments then have to start from zero.
     in_parts: bool = True
 
     def has(self, variable: Variable, axis: int) -> bool:
@@ -88,21 +72,9 @@ class Rows:
 def find_rows(outputs: Sequence[Any], data: Sequence[Any], fewest: int, in_parts: bool = True) -> Rows | None:
     """Find the part of a graph that goes row by row through the longest tables of data.
 
-    Parameters
-    ----------
-    outputs : sequence of variable
-    data : sequence of variable
-        Tables with n rows along any axis, and whatever else.
-    fewest : int
-        Of fewer rows it is not looked for.
-    in_parts : bool
-        As in :class:`Rows`.
-
-    Returns
-    -------
-    Rows or None
-        None where anything else is done with such a table, where a total has a part in what is done with one, or where
-        one of the outputs has rows itself.
+    The data are tables with n rows along any axis, and whatever else; of fewer rows than the fewest nothing is looked
+    for.  ``in_parts`` is as in :class:`Rows`.  Returns None where anything else is done with such a table, where a
+    total has a part in what is done with one, or where one of the outputs has rows itself.
     """
     n = max((length for one in data for length in one.type.shape if length), default=0)
     given = {one: one.type.shape.index(n) for one in data if one.type.shape.count(n) == 1}
@@ -222,7 +194,9 @@ def _are_zeros(variable: Variable) -> bool:
 # Equal rows ------------------------------------------------------------------------------------------------
 
 
-def merge_equal_rows(outputs: Sequence[Any], data: Sequence[Any], values: Sequence[np.ndarray]) -> Merged:
+def merge_equal_rows(
+    outputs: Sequence[Any], data: Sequence[Any], values: Sequence[np.ndarray]
+) -> tuple[list[Any], list[Any], list[np.ndarray]]:
     """Return outputs, data and values whose longest tables have no row twice; unchanged where little would be saved.
 
     ``values`` are those of the data, which never change.

@@ -1,5 +1,6 @@
 """Functions of numbers: fewer of them, and on the logarithms that are at hand."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -81,10 +82,7 @@ def _spread(x: Variable) -> tuple[list[Any], Callable[..., Any]] | None:
     op = getattr(x.owner, "op", None)
     if isinstance(scalar_op(x), scalars.Switch):
         condition, *few = x.owner.inputs
-
-        def how(*values: Any) -> Any:
-            return pt.switch(condition, *values)
-
+        how: Callable[..., Any] = functools.partial(pt.switch, condition)
     elif isinstance(op, AdvancedSubtensor) and x.owner.inputs[0].type.ndim == x.type.ndim == 1:
         array, *indices = x.owner.inputs
         few = [array]

@@ -122,7 +122,11 @@ def _take_apart(x: TensorVariable, axes: Sequence[int], known: dict[Any, Any]) -
         return [_Term(one, x if is_float(x) else x.astype("float64"))]
     op = scalar_op(x)
     if isinstance(op, scalars.Switch):
-        return _terms_of_choice(x, axes, known)
+        masks, branches = _masks(x), [_terms(branch, axes, known) for branch in x.owner.inputs[1:]]
+        if masks is None or any(terms is None for terms in branches):
+            return None
+        chosen = [(mask, term) for mask, terms in zip(masks, branches, strict=True) for term in terms or []]
+        return [term._replace(factor=np.where(mask, term.factor, 0.0)) for mask, term in chosen]
     if isinstance(op, scalars.Mul) and is_float(x):  # a product of small integers may overflow
         terms: list[_Term] | None = [_Term(one)]
         for factor in x.owner.inputs:
@@ -158,19 +162,6 @@ def _looked_up(x: Variable) -> tuple[Any, np.ndarray] | None:
     if np.any(places < -length) or np.any(places >= length):
         return None  # an error, which the model itself is to raise
     return array, places % length
-
-
-def _terms_of_choice(x: TensorVariable, axes: Sequence[int], known: dict[Any, Any]) -> list[_Term] | None:
-    masks, branches = _masks(x), x.owner.inputs[1:]
-    if masks is None:
-        return None
-    chosen: list[_Term] = []
-    for mask, branch in zip(masks, branches, strict=True):
-        terms = _terms(branch, axes, known)
-        if terms is None:
-            return None
-        chosen += [term._replace(factor=np.where(mask, term.factor, 0.0)) for term in terms]
-    return chosen
 
 
 def _masks(choice: Any) -> tuple[np.ndarray, np.ndarray] | None:

@@ -22,7 +22,7 @@ from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
 from pymc_hais.density.compat import infer_shape, inline_inner_graph
-from pymc_hais.density.compiling import compile_interpreted
+from pymc_hais.density.compiling import evaluate_once
 
 #: Elements times sites, or pairs of sites, beyond which single elements are no longer told apart.
 _MOST = 30_000_000
@@ -266,7 +266,7 @@ def evaluate_known(variable: Any) -> np.ndarray | None:
     if not all(hasattr(one.owner, "clone_with_new_inputs") for one in found if one.owner):
         return None  # the graph inside of an Op, which is frozen
     (known,) = clone_replace([variable], shapes, rebuild_strict=False) if variable not in shapes else [shapes[variable]]
-    return np.asarray(compile_interpreted([], [known])()[0])
+    return evaluate_once(known)
 
 
 def _infer_shape(variable: Variable) -> tuple[int | None, ...]:

@@ -19,7 +19,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_hais.core.messages import refuse_unknown, shown
-from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data
+from pymc_hais.density.compiling import evaluate_once, freeze_dims_and_data
 
 #: More values than this are not all tried: the site walks.
 _MOST_VALUES = 256
@@ -126,9 +126,7 @@ def support_parameters(rv: TensorVariable) -> list[Any]:
 
 def evaluate_fixed(variable: Variable, free: set[Any]) -> Any:
     """Evaluate a parameter; None where it depends on free variables."""
-    if free & set(ancestors([variable])):
-        return None
-    return np.asarray(compile_interpreted([], [variable])()[0])
+    return None if free & set(ancestors([variable])) else evaluate_once(variable)
 
 
 class FlatDiscreteRV(RandomVariable):
