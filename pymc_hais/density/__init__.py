@@ -35,7 +35,6 @@ from pymc_hais.density.layout import Layout, build_layout
 from pymc_hais.density.outputs import build_outputs, build_pointwise, build_unconstrain, evaluate_tables
 from pymc_hais.density.proofs.concavity import is_concave_in, is_log_concave
 from pymc_hais.density.rows import build_row_logp, observe_first, with_table
-from pymc_hais.density.sites.conditionals import summable
-from pymc_hais.density.sites.interactions import Meetings
+from pymc_hais.density.sites.conditionals import Meetings, summable
 from pymc_hais.density.sites.lookups import warn_of_lookups
 from pymc_hais.density.sites.variables import FlatDiscrete, SiteVariable

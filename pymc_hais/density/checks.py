@@ -28,19 +28,14 @@ def find_model(model: pm.Model | None = None, draws: object = None) -> Any:
     if model is not None and not is_model(model):
         raise ValueError(f"`model` must be a pm.Model; got {shown(model)}.{_hint(model)}")
     found = modelcontext(model)
-    _refuse_renamed(found)
-    return found
-
-
-def _refuse_renamed(model: pm.Model) -> None:
-    """Refuse a potential that is a variable of the model, to which PyMC has then given the potential's name."""
-    for term in model.potentials:
-        if any(term is rv for rv in model.basic_RVs):
-            first = next(name for name, variable in model.named_vars.items() if variable is term)
+    for term in found.potentials:
+        if any(term is rv for rv in found.basic_RVs):  # to which PyMC has then given the potential's name
+            first = next(name for name, variable in found.named_vars.items() if variable is term)
             raise ValueError(
                 f"The pm.Potential `{term.name}` is the variable `{first}` itself, which PyMC has renamed: make "
                 f'it an expression, as in pm.Potential("{term.name}", 1.0 * {first}).'
             )
+    return found
 
 
 def _hint(thing: object) -> str:
@@ -98,8 +93,18 @@ def check_model(model: pm.Model, from_prior: bool = True, may_be_fixed: bool = F
     _refuse_unknown_data(model)
     if not from_prior:
         refuse_periodic(model)
-    else:
-        _refuse_improper(model)
+    for name, kind in improper_priors(model).items() if from_prior else ():
+        proper = {
+            "pm.Flat": f'pm.Normal("{name}", 0, 10)',
+            "pm.HalfFlat": f'pm.HalfNormal("{name}", 10)',
+            "pm.ICAR": f'scale * pm.ICAR("{name}", W), where every area can be reached from every other one',
+        }[kind]
+        raise ValueError(
+            f"The prior of `{name}` is improper ({kind}), so there are no prior draws to start from and the "
+            f"marginal likelihood is defined only up to a constant. Give it a proper prior, for example {proper}; "
+            'or, if log of the integral of exp(model.logp()) is what you want, pass reference="gaussian" or another '
+            "reference that can be sampled."
+        )
 
 
 def _refuse_unknown_data(model: pm.Model) -> None:
@@ -135,21 +140,6 @@ def refuse_periodic(model: pm.Model) -> None:
         raise ValueError(
             f"`{name}` is periodic: its unconstrained density repeats for ever and has no finite integral, so only the "
             'prior can be the reference. Pass reference="prior".'
-        )
-
-
-def _refuse_improper(model: pm.Model) -> None:
-    for name, kind in improper_priors(model).items():
-        proper = {
-            "pm.Flat": f'pm.Normal("{name}", 0, 10)',
-            "pm.HalfFlat": f'pm.HalfNormal("{name}", 10)',
-            "pm.ICAR": f'scale * pm.ICAR("{name}", W), where every area can be reached from every other one',
-        }[kind]
-        raise ValueError(
-            f"The prior of `{name}` is improper ({kind}), so there are no prior draws to start from and the "
-            f"marginal likelihood is defined only up to a constant. Give it a proper prior, for example {proper}; "
-            'or, if log of the integral of exp(model.logp()) is what you want, pass reference="gaussian" or another '
-            "reference that can be sampled."
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -122,6 +123,11 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
         function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
     function.trust_input = True
     return OneAtATime(function)
+
+
+def evaluate_once(graph: Any) -> np.ndarray:
+    """Evaluate a graph without inputs: PyTensor's own ``eval`` would compile it."""
+    return np.asarray(compile_interpreted([], [graph])()[0])
 
 
 @untraced

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
@@ -20,6 +19,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data
+from pymc_hais.density.rewrites.graphs import held_value
 from pymc_hais.density.sites.variables import is_discrete, support_parameters
 
 
@@ -58,8 +58,7 @@ def read_containers(model: pm.Model) -> dict[str, np.ndarray]:
 def refuse_gaps(model: pm.Model) -> None:
     """Refuse missing values that came into a container by ``pm.set_data``: PyMC imputes those of constants alone."""
     for variable in model.data_vars:
-        # In a model whose data are frozen, containers are constants.
-        value = variable.get_value(borrow=True) if isinstance(variable, SharedVariable) else variable.data
+        value = held_value(variable)  # in a model whose data are frozen, containers are constants
         if np.ma.is_masked(value):
             first = tuple(int(i) for i in np.argwhere(np.ma.getmaskarray(value))[0])
             raise ValueError(

@@ -1,12 +1,10 @@
 """PyMC model -> graphs of the log prior, the log ratio and their gradients on a flat vector."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import numpy as np
 import pymc as pm
@@ -20,15 +18,13 @@ from pymc_hais.density.checks import refuse_shapes, refuse_sums_of_conditions
 from pymc_hais.density.compat import unsupported_op, with_real_argmax
 from pymc_hais.density.compiling import untraced
 from pymc_hais.density.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
-from pymc_hais.density.coordinates.chart import Chart
-from pymc_hais.density.coordinates.graphs import recentre
+from pymc_hais.density.coordinates.chart import Chart, recentre
 from pymc_hais.density.layout import Layout, build_position, on_position
+from pymc_hais.density.proofs.tables import merge_equal_rows
 from pymc_hais.density.rewrites.simplification import lift_data, simplify, simplify_values
-from pymc_hais.density.sites.conditionals import SiteRule, add_conditionals
-from pymc_hais.density.sites.interactions import Meetings, find_meetings, find_rules
+from pymc_hais.density.sites.conditionals import Meetings, SiteRule, add_conditionals, find_meetings, find_rules
 from pymc_hais.density.sites.lookups import confine_lookups, ranges_of
 from pymc_hais.density.sites.terms import open_conditions
-from pymc_hais.density.tables.equal_rows import merge_equal_rows
 
 #: ``(x, log_prior) -> log density`` of a reference, as graphs.
 type LogReference = Callable[[Any, Any], Any]
@@ -58,7 +54,7 @@ class DensityGraph:
         """All symbolic inputs, in the order of the compiled function."""
         return [self.position, *self.betas, *self.inputs, *self.data]
 
-    def without_model(self) -> DensityGraph:
+    def without_model(self) -> Self:
         """Return the graphs in an empty model, which lets the user's own go."""
         return replace(self, model=pm.Model(check_bounds=self.model.check_bounds))
 
@@ -97,7 +93,7 @@ def build_density(
     shared = arguments_for(containers)
     given = dict(zip(targets, [*inputs, *shared], strict=True))
     # Before anything else: a value that is computed from a data container would become another variable.
-    terms = clone_replace([frozen.varlogp, frozen.datalogp], given, rebuild_strict=False)
+    terms: Any = clone_replace([frozen.varlogp, frozen.datalogp], given, rebuild_strict=False)
     if layout.sites:
         terms, outside = confine_lookups(terms, ranges_of(frozen, layout.sites))
         terms = terms if outside is None else [terms[0], terms[1] + outside]
@@ -105,23 +101,30 @@ def build_density(
     terms, x, log_jacobian, sites, no_sites = recentre(frozen, layout, chart, position, terms)
     if walls is not None and np.isfinite(walls).any():
         terms = [terms[0] + _confine(_flat(x, position, chart), walls), terms[1]]
-    outputs = _end_points(terms, x, position, log_reference, chart)
+    outputs: Any = terms
+    if log_reference is not None:
+        log_prior, log_rest = terms
+        reference = log_reference(_flat(x, position, chart), log_prior).astype(position.dtype)
+        outputs = [reference, log_prior + log_rest - reference]
+    refuse_sums_of_conditions(outputs)
+    outputs = with_real_argmax(outputs)
     if chart:
         outputs[0] += log_jacobian
     if containers:  # which the chart depends on as well
         outputs = clone_replace(outputs, given, rebuild_strict=False)
     if layout.sites:
         outputs = [open_conditions(output, position, model.check_bounds) for output in outputs]
-        found = find_rules(outputs, position, layout.sites)
-        rules, density = found.rules, add_conditionals(outputs, position, found, with_gradients)
+        rules, smooth = find_rules(outputs, position, layout.sites)
+        density = add_conditionals(outputs, position, rules, smooth, with_gradients)
         meetings = find_meetings(outputs, position, layout.n_sites)
     else:
         outputs = simplify_values(outputs)
         gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
         rules, meetings, density = (), Meetings(), [*outputs, *(gradient(output, position) for output in outputs)]
-    arguments = _Arguments(position, [], inputs, sites, shared, no_sites)
-    graph = _assemble(model, layout, arguments, density, values, containers, rules)
-    return replace(graph, meetings=meetings)
+    graph = DensityGraph(
+        model, layout, position, density, [], inputs, values, sites, no_sites, rules, meetings=meetings
+    )
+    return _simplified(graph, shared, containers)
 
 
 def _confine(flat: Any, walls: np.ndarray) -> Any:
@@ -139,23 +142,6 @@ def _confine(flat: Any, walls: np.ndarray) -> Any:
 def _flat(x: Mapping[Any, Any], position: TensorVariable, chart: Chart | None) -> Any:
     """Return the flat vector of the model; the position itself where it has no chart."""
     return pt.concatenate([value.ravel() for value in x.values()]) if chart else position
-
-
-def _end_points(
-    terms: list[Any],
-    x: Mapping[Any, Any],
-    position: TensorVariable,
-    log_reference: LogReference | None,
-    chart: Chart | None,
-) -> list[Any]:
-    """Return the log density of the reference and the log ratio, given log prior and log likelihood."""
-    outputs = terms
-    if log_reference is not None:
-        log_prior, log_rest = terms
-        reference = log_reference(_flat(x, position, chart), log_prior).astype(position.dtype)
-        outputs = [reference, log_prior + log_rest - reference]
-    refuse_sums_of_conditions(outputs)
-    return with_real_argmax(outputs)
 
 
 @untraced
@@ -177,49 +163,31 @@ def build_parameter_density(
     zeros = pt.zeros_like(position)
     gradient = _gradient(value, position) if with_gradients else zeros
     density = [value, _gradient(value, betas)[0].astype(position.dtype), gradient, zeros]
-    return _assemble(model, layout, _Arguments(position, [betas], [], [], []), density)
+    return _simplified(DensityGraph(model, layout, position, density, [betas], [], [], [], []))
 
 
-class _Arguments(NamedTuple):
-    """Symbolic inputs of a density."""
-
-    position: Any
-    betas: list[Any]
-    inputs: list[Any]  # data that differ between populations
-    sites: list[Any]  # of a chart
-    shared: list[Any]  # data containers that may vary
-    no_sites: Sequence[np.ndarray] = ()  # values of the sites of no data
-
-
-def _assemble(
-    model: pm.Model,
-    layout: Layout,
-    arguments: _Arguments,
-    density: list[Any],
-    input_values: Sequence[np.ndarray] = (),
-    containers: Mapping[str, np.ndarray] | None = None,
-    rules: tuple[SiteRule, ...] = (),
+def _simplified(
+    graph: DensityGraph, shared: Sequence[Any] = (), containers: Mapping[str, np.ndarray] | None = None
 ) -> DensityGraph:
-    """Simplify values and gradients together; make arguments of what containers lead to, and of large constants."""
-    position, *others, no_sites = arguments
-    graph = simplify([position, *itertools.chain(*others)], density, model.check_bounds)
-    rest: Any = iter(graph.inputs)
-    position = next(rest)
-    betas, inputs, sites, shared = (list(itertools.islice(rest, len(one))) for one in others)
-    prepared, prepared_values, preparation = cut_prepared(graph, shared, containers) if containers else ([], [], None)
-    outputs, data, data_values = merge_equal_rows(graph.outputs, *lift_data(graph))
-    return DensityGraph(
-        model,
-        layout,
-        position,
-        outputs,
-        betas,
-        inputs,
-        list(input_values),
-        [*sites, *prepared, *data],
-        [*no_sites, *prepared_values, *data_values],
-        rules,
-        preparation,
+    """Simplify values and gradients together; make arguments of what containers lead to, and of large constants.
+
+    The data of the graph given are the sites of a chart alone; the shared variables stand for the data containers.
+    """
+    groups = [graph.position], graph.betas, graph.inputs, graph.data, shared
+    whole = simplify([*itertools.chain(*groups)], graph.density, graph.model.check_bounds)
+    rest: Any = iter(whole.inputs)
+    (position,), betas, inputs, sites, known = (list(itertools.islice(rest, len(one))) for one in groups)
+    prepared, prepared_values, preparation = cut_prepared(whole, known, containers) if containers else ([], [], None)
+    density, data, data_values = merge_equal_rows(whole.outputs, *lift_data(whole))
+    return replace(
+        graph,
+        position=position,
+        density=density,
+        betas=betas,
+        inputs=inputs,
+        data=[*sites, *prepared, *data],
+        data_values=[*graph.data_values, *prepared_values, *data_values],
+        preparation=preparation,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
@@ -17,6 +17,7 @@ from pymc_hais.core.records import ParticleState
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.containers import arguments_for, freeze_with_inputs
 from pymc_hais.density.layout import Layout
+from pymc_hais.density.rewrites.graphs import held_value
 from pymc_hais.density.rewrites.precise import evaluate_precisely, largest_terms
 
 #: Draws at which a log density is compared with the model's own, or at which one that is never finite is examined.
@@ -96,7 +97,12 @@ def check_joint_logp(
     undecided = 0.0
     logp: Any = _write(model) if differing else None
     for i, value in differing.items():
-        precise = _evaluate_forms(model, layout, logp, positions[i])
+        named = _point(model, layout, positions[i])
+        point = {variable: named[variable.name] for variable in model.value_vars}
+        # Wide numbers, as it is written and in its stable form: as written, log(1 - sigmoid(40)) is -inf, and
+        # log(1 - sigmoid(36)) has no digits left.
+        stable_form = ("canonicalize", "stabilize", "specialize")
+        precise = [evaluate_precisely(logp, point, *stages) for stages in ((), stable_form)]
         # 16 roundings: of a few functions in each term, in both forms.
         allowed = tolerance[i] + 16.0 * eps * measure_terms(model, layout, logp)(positions[i])
         distances = [abs(joint[i] - one) for one in (value, *precise)]
@@ -123,17 +129,6 @@ def _write(model: pm.Model) -> Any:
     return model.logp()
 
 
-def _evaluate_forms(model: pm.Model, layout: Layout, logp: TensorVariable, position: np.ndarray) -> tuple[float, float]:
-    """Evaluate ``model.logp()`` in wide numbers, as it is written and in its stable form.
-
-    As written, log(1 - sigmoid(40)) is -inf, and log(1 - sigmoid(36)) has no digits left.
-    """
-    values = _point(model, layout, position)
-    point = {variable: values[variable.name] for variable in model.value_vars}
-    as_written = evaluate_precisely(logp, point)
-    return as_written, evaluate_precisely(logp, point, "canonicalize", "stabilize", "specialize")
-
-
 def measure_terms(model: pm.Model, layout: Layout, logp: Variable) -> Callable[[np.ndarray], float]:
     """Compile the size of the terms that ``model.logp()`` adds up as a function of a flat vector (D,)."""
     return compile_written(model, layout, largest_terms(logp))
@@ -142,8 +137,7 @@ def measure_terms(model: pm.Model, layout: Layout, logp: Variable) -> Callable[[
 def has_huge_data(model: pm.Model) -> bool:
     """Whether observed values are so large that terms of the log density which cancel may have lost their digits."""
     values = [model.rvs_to_values[rv] for rv in model.observed_RVs]
-    free: list[Any] = [one for one in ancestors(values) if not one.owner]
-    held = [one.data if isinstance(one, Constant) else one.get_value(borrow=True) for one in free]
+    held = [held_value(one) for one in ancestors(values) if not one.owner]
     numbers = [value for value in map(np.asarray, held) if value.dtype.kind in "iuf" and value.size]
     # Values 100 times larger than this have a nat of rounding.
     return any(np.max(np.abs(value)) > 1e11 for value in numbers)

@@ -1,4 +1,9 @@
-"""Facts of a model: which of its variables are of what kind, and what can be told of their densities without a draw."""
+"""Facts of a model: which of its variables are of what kind, and what can be told of their densities without a draw.
+
+Some transforms keep a part of a prior.  An interval cuts it: examples are the imputed values of censored data,
+``pm.Normal("x", mu, sigma, transform=Interval(16, None))``.  The prior divided by the mass between its bounds can be
+drawn; that mass depends on ``mu`` and ``sigma``.  Of n exchangeable elements ``ordered`` keeps 1/n! of the prior.
+"""
 
 import functools
 import weakref
@@ -10,20 +15,29 @@ import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.custom import CustomDistRV
 from pymc.distributions.multivariate import CARRV, ICARRV, LKJCorrRV
-from pymc.distributions.transforms import LogExpM1
+from pymc.distributions.transforms import LogExpM1, Ordered
 from pytensor.graph.basic import equal_computations
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.exceptions import NotScalarConstantError
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 from pytensor.xtensor.shape import Transpose
 from scipy.special import gammaln
 
-from pymc_hais.density.compat import LKJFactor, LKJFactorRV, LogTransform, Transform, default_transform
-from pymc_hais.density.compiling import compile_interpreted, untraced
-from pymc_hais.density.coordinates.cuts import build_log_mass, is_cuttable
-from pymc_hais.density.coordinates.orderings import is_sortable, log_share_of_order
+from pymc_hais.density.compat import (
+    IntervalTransform,
+    LKJFactor,
+    LKJFactorRV,
+    LogOddsTransform,
+    LogTransform,
+    Transform,
+    default_transform,
+    logccdf,
+)
+from pymc_hais.density.compiling import compile_interpreted, evaluate_once, untraced
 from pymc_hais.density.layout import Layout, is_circular, name_transform, steps_of
 from pymc_hais.density.markov.markov import find_log_mass, find_markov
 from pymc_hais.density.sites.variables import FlatDiscreteRV, distribution_of, evaluate_fixed, is_discrete
@@ -83,6 +97,52 @@ def is_cut(rv: TensorVariable, value: TensorVariable, transform: Transform | Non
     return not keeps_all(rv, value, transform) and is_cuttable(rv, transform)
 
 
+def find_bounds(rv: Any, transform: Transform | None) -> tuple[Any, Any]:
+    """Return the bounds of a transform's range, given a variable's parameters; None for a side without one."""
+    if isinstance(transform, IntervalTransform):
+        return transform.args_fn(*rv.owner.inputs)
+    if isinstance(transform, LogOddsTransform):
+        return 0.0, 1.0
+    return (0.0 if isinstance(transform, LogTransform | LogExpM1) else None), None
+
+
+def is_cuttable(rv: Any, transform: Transform | None) -> bool:
+    """Whether the prior between the bounds of a transform can be drawn, and its mass computed."""
+    op = rv.owner.op
+    is_known = isinstance(op, RandomVariable) and op.ndim_supp == 0 and not isinstance(op, CustomDistRV)
+    if not is_known or not rv.dtype.startswith("float"):
+        return False
+    if all(bound is None for bound in find_bounds(rv, transform)):
+        return False
+    try:
+        [function(rv, pt.zeros_like(rv), warn_rvs=False) for function in (pm.logcdf, pm.icdf)]
+    except NotImplementedError:
+        return False
+    return True
+
+
+def build_log_mass(rv: Any, transform: Transform | None) -> Any:
+    """Return the log mass between a variable's bounds, the sum over its elements, as a graph of its parents."""
+    rng, _, *parameters = rv.owner.inputs
+    bounds = [None if one is None else pt.as_tensor(one) for one in find_bounds(rv, transform)]
+    # One element for all that share parameters and bounds.
+    own = rv.owner.op.make_node(rng, NoneConst, *parameters).outputs[1]
+    shape = pt.broadcast_shape(*parameters, *(one for one in bounds if one is not None))
+    lower, upper = (None if one is None else pt.broadcast_to(one.astype(own.dtype), shape) for one in bounds)
+    if upper is None:
+        mass = logccdf(own, lower, warn_rvs=False)
+    elif lower is None:
+        mass = pm.logcdf(own, upper, warn_rvs=False)
+    else:
+        # The difference of the smaller tails, as little is left of ones.
+        below = [pm.logcdf(own, bound, warn_rvs=False) for bound in (upper, lower)]
+        above = [logccdf(own, bound, warn_rvs=False) for bound in (lower, upper)]
+        is_above = pt.gt(below[1], above[0])
+        mass = pm.math.logdiffexp(*(pt.switch(is_above, *pair) for pair in zip(above, below, strict=True)))
+    n_elements, n_masses = compile_interpreted([], [rv.size, mass.size])()
+    return mass.sum() * pt.constant(n_elements / max(n_masses, 1), dtype=mass.dtype)
+
+
 def unnormalised_densities(model: pm.Model) -> list[str]:
     """Name the free variables whose distribution has a density in PyMC that may not integrate to one.
 
@@ -114,7 +174,7 @@ def _log_mass(rv: TensorVariable, value: TensorVariable, transform: Transform | 
     if is_cut(rv, value, transform):
         mass = build_log_mass(rv, transform)
         has_parents = any(isinstance(one.type, RandomType) for one in ancestors(rv.owner.inputs[1:]))
-        return None if has_parents else float(compile_interpreted([], [mass])()[0])
+        return None if has_parents else float(evaluate_once(mass))
     if is_sortable(rv, transform):
         return log_share_of_order(rv) if _keeps_all_in_order(rv, value, transform) else None
     is_correlation = isinstance(rv.owner.op, LKJCorrRV)
@@ -144,6 +204,27 @@ def has_known_density(rv: TensorVariable) -> bool:
     op: Any = distribution_of(rv)
     is_pymc = type(op).__module__.split(".")[0] in ("pymc", "pytensor")
     return is_pymc and not isinstance(op, CustomDistRV) and not _is_doubtful(rv)
+
+
+def is_sortable(rv: pt.TensorVariable, transform: Transform | None) -> bool:
+    """Whether a transform orders elements that are independent and identical, given the parents."""
+    op = rv.owner.op
+    is_ordered = any(isinstance(step, Ordered) for step in steps_of(transform)[-1:])
+    if not is_ordered or not isinstance(op, RandomVariable) or op.ndim_supp != 0 or rv.ndim == 0:
+        return False
+    parameters: list[Any] = list(op.dist_params(rv.owner))
+    return all(p.ndim == 0 or p.type.broadcastable[-1] or _is_constant_row(p) for p in parameters)
+
+
+def _is_constant_row(parameter: pt.TensorVariable) -> bool:
+    data = getattr(parameter, "data", None)
+    return data is not None and bool(np.all(data == np.asarray(data)[..., :1]))
+
+
+def log_share_of_order(rv: pt.TensorVariable) -> float:
+    """Return the log probability that each row of a variable with exchangeable elements is ordered: -log n! a row."""
+    shape = evaluate_once(rv.shape)
+    return float(-np.prod(shape[:-1]) * gammaln(shape[-1] + 1.0))
 
 
 def log_share_of_orders(model: pm.Model) -> float:
@@ -177,7 +258,7 @@ def _lkj_log_mass(n: int, eta: float, is_correlation: bool) -> float:
         )
     row = np.arange(1, n)
     rest = 0.5 * row * np.log(np.pi) + gammaln(eta + 0.5 * (n - 1 - row)) - gammaln(eta + 0.5 * (n - 1))
-    return float(compile_interpreted([], [added.sum()])()[0] + rest.sum())
+    return float(evaluate_once(added.sum()) + rest.sum())
 
 
 def log_count(model: pm.Model, layout: Layout) -> float:

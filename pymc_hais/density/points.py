@@ -63,32 +63,21 @@ def read_point(model: pm.Model, point: object, shapes: Mapping[str, tuple[int, .
         if name in doubtful or name in discrete_names(model):
             what = "is discrete" if name in discrete_names(model) else "has a prior that does not integrate to one"
             raise ValueError(f"`{name}` {what}: compare log Z of the two models instead.")
-        _refuse_dependent(model, name)
-        read[name] = _shaped(name, value, shapes[name])
+        upstream = set(ancestors([model[name]])) - {model[name]}
+        if above := [rv.name for rv in model.free_RVs if rv in upstream]:
+            raise ValueError(
+                f"The prior of `{name}` depends on {quoted(above)}, and the Savage-Dickey ratio needs one that depends "
+                "on nothing: compare log Z of the two models instead."
+            )
+        try:
+            read[name] = np.broadcast_to(np.asarray(value, np.float64), shapes[name])
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"`point` must have a number or an array of shape {shapes[name]} for `{name}`; got {shown(value)}."
+            ) from None
+        if np.isnan(read[name]).all():
+            raise ValueError(f"`point` tests no element of `{name}`: NaN leaves an element free.")
     return read
-
-
-def _refuse_dependent(model: pm.Model, name: str) -> None:
-    """Refuse a variable whose prior depends on other free variables."""
-    variable = model[name]
-    above = [rv.name for rv in model.free_RVs if rv is not variable and rv in set(ancestors([variable]))]
-    if above:
-        raise ValueError(
-            f"The prior of `{name}` depends on {quoted(above)}, and the Savage-Dickey ratio needs one that depends on "
-            "nothing: compare log Z of the two models instead."
-        )
-
-
-def _shaped(name: str, value: object, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        array = np.broadcast_to(np.asarray(value, np.float64), shape)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"`point` must have a number or an array of shape {shape} for `{name}`; got {shown(value)}."
-        ) from None
-    if np.isnan(array).all():
-        raise ValueError(f"`point` tests no element of `{name}`: NaN leaves an element free.")
-    return array
 
 
 def locate(

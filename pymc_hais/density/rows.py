@@ -10,11 +10,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.density.compat import without_initvals
-from pymc_hais.density.compiling import compile_interpreted
+from pymc_hais.density.compiling import compile_interpreted, evaluate_once
 from pymc_hais.density.containers import freeze_with_inputs
 
 
@@ -22,13 +21,8 @@ def declared_value(model: pm.Model, name: str) -> np.ndarray:
     """Return a value of the model's own shape and type: of data, what it holds; of a free variable, a draw's zeros."""
     variable = model[name]
     if variable in model.free_RVs:
-        return np.zeros(_evaluate(variable.shape).astype(int), dtype=variable.dtype)
-    return _evaluate(model.rvs_to_values.get(variable, variable))
-
-
-def _evaluate(graph: TensorVariable) -> np.ndarray:
-    """Evaluate a graph once: PyTensor's own ``eval`` would compile it."""
-    return np.asarray(compile_interpreted([], [graph])()[0])
+        return np.zeros(evaluate_once(variable.shape).astype(int), dtype=variable.dtype)
+    return evaluate_once(model.rvs_to_values.get(variable, variable))
 
 
 def check_known(model: pm.Model, data: object) -> tuple[str, ...]:

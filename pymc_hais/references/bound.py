@@ -12,7 +12,7 @@ from pytensor.graph.replace import clone_replace
 from pymc_hais.core.protocols import Reference
 from pymc_hais.density import find_cuts
 from pymc_hais.density.compiling import freeze_dims_and_data, untraced
-from pymc_hais.density.coordinates.cuts import build_log_mass
+from pymc_hais.density.facts import build_log_mass
 from pymc_hais.density.layout import Layout, build_layout, on_position
 from pymc_hais.references.base import BoundReference, Direct, Draws
 from pymc_hais.references.gaussian import Gaussian

@@ -21,9 +21,7 @@ from pytensor.tensor.random.type import RandomType
 
 from pymc_hais.density.compat import Transform, replace_rng_nodes, toposort_replace
 from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, write_out_inner
-from pymc_hais.density.coordinates.cuts import find_bounds
-from pymc_hais.density.coordinates.orderings import is_sortable
-from pymc_hais.density.facts import find_cuts, keeps_all
+from pymc_hais.density.facts import find_bounds, find_cuts, is_sortable, keeps_all
 from pymc_hais.density.layout import free_variables, steps_of
 from pymc_hais.density.markov.markov import draw_right
 

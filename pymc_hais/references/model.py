@@ -14,7 +14,7 @@ from pymc_hais.core.messages import quoted
 from pymc_hais.density import check_model, find_cuts, improper_priors, unnormalised_priors
 from pymc_hais.density.compat import without_initvals
 from pymc_hais.density.compiling import freeze_dims_and_data
-from pymc_hais.density.coordinates.cuts import build_log_mass
+from pymc_hais.density.facts import build_log_mass
 from pymc_hais.density.layout import Layout, build_layout, on_position
 from pymc_hais.references.base import Draws
 

@@ -10,7 +10,7 @@ import pytest
 
 import pymc_hais
 from pymc_hais.core.seeds import Seeds
-from pymc_hais.density.sites import interactions
+from pymc_hais.density.sites import conditionals
 from pymc_hais.kernels import Gibbs
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
@@ -36,7 +36,7 @@ def table():
         z = pymc_hais.FlatDiscrete("z", shape=N)
         pm.Potential("links", (0.8 * z[1:] * z[:-1] - 0.3 * z[1:] ** 2 + 0.1 * pt.exp(z[1:] + z[:-1])).sum())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interactions, "_find_linear", lambda outputs, *_: ({}, outputs))
+        patch.setattr(conditionals, "_find_linear", lambda outputs, *_: ({}, outputs))
         return build_problem(model, "prior", Compiler(), Seeds((1,)))
 
 

@@ -19,8 +19,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_hais.density.coordinates.cuts import find_bounds
-from pymc_hais.density.facts import is_cut
+from pymc_hais.density.facts import find_bounds, is_cut
 from pymc_hais.density.layout import Layout
 from pymc_hais.latent.fields import Field
 

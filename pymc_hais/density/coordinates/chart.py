@@ -1,7 +1,4 @@
-"""The way between a model's flat vector and the coordinates of its particles, in numbers.
-
-What the coordinates are is written once, as graphs, in :mod:`pymc_hais.density.coordinates.graphs`.
-"""
+"""The way between a model's flat vector and the coordinates of its particles: in numbers, and as graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +12,9 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.tensor.variable import TensorVariable
 
+from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.containers import arguments_for, freeze_with_inputs
 from pymc_hais.density.coordinates.centring import find_conditionals, longest_line, times_site
@@ -175,13 +174,10 @@ def build_chart(
             location, log_scale = of_moments(x, *data)
             return location, log_scale
 
-        def expansion_of(function: Callable[..., list[np.ndarray]]) -> Expansion:
-            def expansion(x: np.ndarray, sites: Sites) -> list[np.ndarray]:
-                return function(x, *(one.astype(layout.dtype) for one in (sites.precision, sites.shift)), *data)
+        def expansion(function: Callable[..., list[np.ndarray]], x: np.ndarray, sites: Sites) -> list[np.ndarray]:
+            return function(x, *(one.astype(layout.dtype) for one in (sites.precision, sites.shift)), *data)
 
-            return expansion
-
-        return Numbers(moments, tuple(map(expansion_of, of_fields)))
+        return Numbers(moments, tuple(functools.partial(expansion, function) for function in of_fields))
 
     is_moved = np.repeat([owner in found for owner in layout.owners], layout.sizes)
     return Chart(is_moved, longest_line(frozen, found), tuple(fields), numbers_of(containers), numbers_of)
@@ -213,12 +209,26 @@ def _compile(written: Written, layout: Layout, given: Mapping[Any, Any]) -> Call
 
 
 def _write_expansions(frozen: pm.Model, layout: Layout, fields: Sequence[Field]) -> list[Written]:
-    """Write the arrays of all fields; none where an operation of the model cannot be differentiated twice."""
+    """Write the arrays of each field as graphs of the flat vector and the sites; fields after it are at their points.
+
+    Returns none where an operation of the model cannot be differentiated twice.
+    """
+    written: list[Written] = []
     try:
-        return [_write_expansion(frozen, layout, fields, i) for i in range(len(fields))]
+        for i, one in enumerate(fields):
+            position = build_position(layout)
+            sites = [position.type(name) for name in ("precision", "shift")]  # nothing here is mixed
+            later = {chain.owner for chain in fields[i:]}
+            values = values_at(frozen, layout, [sites[1] if owner in later else position for owner in layout.owners])
+            own = frozen.rvs_to_values[frozen[one.owner]]
+            terms, chains, values = open_sums(frozen, fields, [frozen.varlogp, frozen.datalogp], values)
+            points = at_points(frozen, layout, fields, sites[1])
+            arrays = expand(one, terms, values, points, own, chains[one.owner], sites[0][one.part])
+            written.append((arrays, position, sites))
     except Exception as error:  # whatever an operation raises that has no gradient
         _log.debug("Fields keep the coordinates of the model", exc_info=error)
         return []
+    return written
 
 
 def _write_moments(frozen: pm.Model, layout: Layout, found: dict[str, Any]) -> Written:
@@ -233,14 +243,68 @@ def _write_moments(frozen: pm.Model, layout: Layout, found: dict[str, Any]) -> W
     return outputs, position, []
 
 
-def _write_expansion(frozen: pm.Model, layout: Layout, fields: Sequence[Field], i: int) -> Written:
-    """Write the arrays of a field as graphs of the flat vector and the sites; those after it are at their points."""
-    position = build_position(layout)
-    sites = [position.type(name) for name in ("precision", "shift")]  # nothing here is mixed
-    later = {chain.owner for chain in fields[i:]}
-    values = values_at(frozen, layout, [sites[1] if owner in later else position for owner in layout.owners])
-    own = frozen.rvs_to_values[frozen[fields[i].owner]]
-    terms, chains, values = open_sums(frozen, fields, [frozen.varlogp, frozen.datalogp], values)
-    points = at_points(frozen, layout, fields, sites[1])
-    arrays = expand(fields[i], terms, values, points, own, chains[fields[i].owner], sites[0][fields[i].part])
-    return arrays, position, sites
+# As graphs -------------------------------------------------------------------------------------------------
+
+
+def recentre(
+    frozen: pm.Model, layout: Layout, chart: Chart | None, coordinates: TensorVariable, terms: list[Any]
+) -> tuple[list[Any], dict[Any, Any], Any, list[Any], list[np.ndarray]]:
+    """Write a model's value variables as graphs of the coordinates (D,); without a chart they are the same.
+
+    The terms are log prior and the rest, as graphs of the value variables.  Returns the terms as graphs of the
+    coordinates, such graphs by value variable, log of dx / dz, the symbolic sites, and their values without data.
+    """
+    if chart is None:
+        values = values_at(frozen, layout, [coordinates] * len(layout.owners))
+        return _put_in(terms, values), values, pt.zeros((), dtype=coordinates.dtype), [], []
+    no_sites = [one.astype(coordinates.dtype) for one in chart.without_sites().arrays]
+    sites = [pt.tensor(f"site_{i}", dtype=one.dtype, shape=one.shape) for i, one in enumerate(no_sites)]
+    values, of_normals = _recentre_normals(frozen, layout, chart, coordinates, sites)
+    terms, chains, written = open_sums(frozen, chart.fields, terms, values)
+    if chart.fixes_predictors:  # so that what their expansions take from the rest is one with it
+        terms = list(rewrite_pregrad(terms))
+    points = at_points(frozen, layout, chart.fields, sites[1])
+    of_fields: Any = pt.zeros((), dtype=coordinates.dtype)
+    for one in chart.fields:  # in place of its point
+        chain, value_var = chains[one.owner], frozen.rvs_to_values[frozen[one.owner]]
+        point = written[chain]
+        arrays = expand(one, terms, written, points, value_var, chain, sites[0][one.part])
+        root, step = one.precision.write_way(arrays, coordinates[one.part])
+        whole = point + step.reshape(point.type.shape).astype(point.dtype)
+        written[chain] = chain.type.filter_variable(whole)
+        if one.is_summed:
+            parts = one.differences(pt, whole.ravel()).reshape(point.type.shape)
+            written[value_var] = value_var.type.filter_variable(parts)
+        of_fields = of_fields - pt.log(root).sum()
+    values = {value_var: written[value_var] for value_var in values}
+    log_jacobian = (of_normals + of_fields).astype(coordinates.dtype)
+    return _put_in(terms, written), values, log_jacobian, sites, no_sites
+
+
+def _put_in(terms: list[Any], values: dict[Any, Any]) -> list[Any]:
+    replaced: Any = clone_replace(terms, values, rebuild_strict=False)
+    return list(replaced)
+
+
+def _recentre_normals(
+    frozen: pm.Model, layout: Layout, chart: Chart, coordinates: TensorVariable, sites: list[Any]
+) -> tuple[dict[Any, Any], Any]:
+    """Write what is mixed or has parents, and the fields as their points; return the Jacobian's share, too."""
+    found = find_conditionals(frozen, layout, chart.fields)
+    points = {one.owner for one in chart.fields}
+    position = coordinates
+    if len(mixed := chart.mixed):
+        position = pt.set_subtensor(coordinates[mixed], (sites[2] * coordinates[mixed]).sum(axis=1))
+    values: dict[Any, Any] = {}
+    log_jacobian: Any = pt.zeros((), dtype=position.dtype)
+    for i, (owner, shape) in enumerate(zip(layout.owners, layout.shapes, strict=True)):
+        value_var = frozen.rvs_to_values[frozen[owner]]
+        part = slice(layout.offsets[i], layout.offsets[i + 1])
+        value = (sites[1] if owner in points else position)[part].reshape(shape)
+        if owner in found:
+            moments = clone_replace(list(found[owner]), values, rebuild_strict=False)
+            mean, log_sd = times_site(pt, *moments, *(one[part].reshape(shape) for one in sites[:2]))
+            log_sd = pt.broadcast_to(log_sd, shape)
+            value, log_jacobian = mean + pt.exp(log_sd) * value, log_jacobian + log_sd.sum()
+        values[value_var] = value_var.type.filter_variable(value.astype(value_var.dtype))
+    return values, log_jacobian

@@ -7,13 +7,13 @@ from typing import Any, Self
 import numpy as np
 import pymc as pm
 import pytensor
-from pytensor.graph.basic import Constant
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.density.compiling import untraced
 from pymc_hais.density.identity.readers import terms_of
 from pymc_hais.density.identity.walk import Walk
+from pymc_hais.density.rewrites.graphs import held_value
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,7 @@ def identify(model: pm.Model, without: Collection[str] = ()) -> ModelIdentity:
         graph[name] = walk.digest(variable, *others)
     setting = f"floatX={pytensor.config.floatX} and check_bounds={model.check_bounds}"
     for container in (one for one in model.data_vars if one.name not in without):
-        # In a model whose data are frozen, containers are constants.
-        value = container.data if isinstance(container, Constant) else container.get_value(borrow=True)
-        data[container.name] = Walk().digest(value)
+        data[container.name] = Walk().digest(held_value(container))
     return ModelIdentity(
         setting=setting,
         variables={name: _kind(variable) for name, (variable, *_) in terms.items()},

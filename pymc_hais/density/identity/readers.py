@@ -7,13 +7,18 @@ import copyreg
 import ctypes
 import dis
 import functools
+import hashlib
 import importlib
 import importlib.util
+import sys
+import sysconfig
 import threading
 import types
 import weakref
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import PackageNotFoundError, version
 from operator import attrgetter
 from pathlib import Path, PurePath
 from types import CodeType, FunctionType, ModuleType
@@ -31,8 +36,8 @@ from pymc_hais.core.files import digest
 from pymc_hais.core.messages import quoted
 from pymc_hais.density.compat import AbstractFunctionGraph, FrozenApply, Scratchpad, implementations_of
 from pymc_hais.density.compat import Function as CompiledFunction
-from pymc_hais.density.identity.packages import package_of, packaged_name
 from pymc_hais.density.identity.walk import READERS, Lenient, Parts, Unreadable, Used
+from pymc_hais.density.rewrites.graphs import held_value
 
 #: Written into classes and modules by Python; they decide nothing.
 _WRITTEN_BY_PYTHON = {
@@ -40,6 +45,15 @@ _WRITTEN_BY_PYTHON = {
     "__firstlineno__", "__loader__", "__module__", "__name__", "__orig_bases__", "__package__", "__parameters__",
     "__path__", "__qualname__", "__slotnames__", "__spec__", "__static_attributes__", "__weakref__", "_abc_impl",
 }  # fmt: skip
+
+
+#: Packages whose versions a checkpoint records itself, and a saved plan may outlive; of others the version counts.
+_NAMED = {"builtins", "jax", "jaxlib", "numba", "numpy", "pymc", "pymc_hais", "pytensor", "scipy"}
+
+#: Names in the digests of saved plans and checkpoints, for classes that have moved since.
+_FORMER_NAMES = {
+    "pymc_hais.density.sites.variables.FlatDiscreteRV": "pymc_hais.model.sites.flat_discrete.FlatDiscreteRV",
+}
 
 
 def terms_of(model: pm.Model) -> dict[str, list[Any]]:
@@ -107,6 +121,52 @@ def _read_library(value: ctypes.CDLL) -> Parts:
 
 
 # ---- code ----
+
+
+@functools.lru_cache(maxsize=4096)
+def package_of(module: str | None) -> str:
+    """Return the package that a module belongs to, with its version; "" for a user's own module."""
+    top = (module or "").partition(".")[0]
+    if top in _NAMED or module in (None, "__main__"):
+        return top if top in _NAMED else ""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    is_standard = top in sys.stdlib_module_names
+    if file is None:
+        return top if is_standard else ""
+    if is_standard and _is_within(file, "stdlib", "platstdlib"):
+        return top
+    if file.endswith(tuple(EXTENSION_SUFFIXES)):  # machine code: only its bytes can be compared
+        return f"{top} {hashlib.blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()}"
+    return f"{top} {_version_of(top)}".strip() if _is_within(file, "purelib", "platlib") and _version_of(top) else ""
+
+
+def _version_of(top: str) -> str:
+    try:
+        return version(top)
+    except PackageNotFoundError:  # a distribution may have another name than its package
+        return str(getattr(sys.modules.get(top), "__version__", ""))
+
+
+def _is_within(file: str, *places: str) -> bool:
+    return any(Path(file).resolve().is_relative_to(Path(sysconfig.get_path(name)).resolve()) for name in places)
+
+
+def packaged_name(value: Any) -> str:
+    """Return the package and full name under which a package holds a class, function or instance; "" if none does."""
+    is_named = hasattr(value, "__qualname__") and hasattr(value, "__module__")
+    owner = value if is_named else type(value)
+    package, module = package_of(owner.__module__), sys.modules.get(owner.__module__ or "")
+    if not package or module is None:
+        return ""
+    if is_named:
+        found: Any = module
+        for part in value.__qualname__.split("."):
+            found = getattr(found, part, None)
+        name = value.__qualname__ if found is value else ""
+    else:
+        name = next((name for name, one in list(vars(module).items()) if one is value), "")
+    full_name = f"{owner.__module__}.{name}"
+    return f"{package}: {_FORMER_NAMES.get(full_name, full_name)}" if name else ""
 
 
 def _read_class(kind: type) -> Parts:
@@ -195,8 +255,7 @@ def _read_variable(variable: Variable) -> Parts:
     if isinstance(variable, Constant | SharedVariable):
         if isinstance(variable.type, RandomType):  # a run replaces its random states
             return "random state", [variable.type]
-        value = variable.data if isinstance(variable, Constant) else variable.get_value(borrow=True)
-        return "value", [variable.type, value]
+        return "value", [variable.type, held_value(variable)]
     if variable.owner is None:
         return "input", [variable.type]
     return f"output {variable.owner.outputs.index(variable)}", [variable.owner]
@@ -216,16 +275,12 @@ def _read_op(op: Op) -> Parts:
     is_users = not package_of(kind.__module__)
     is_said = names is not None and is_users and not package_of(declaring.__module__)
     is_complete = is_said or hasattr(op, "fgraph") or (names is not None and not is_users)
-    code = [Lenient(one) if is_said else one for one in (kind, *_own_implementations(kind))]
+    # The log density and the forms in JAX and Numba that a user registered; they are not in the class.
+    is_named, found = bool(packaged_name(kind)), implementations_of(kind)
+    own = [one for one in found if not package_of(one.__module__) or not (is_named or packaged_name(one))]
+    code = [Lenient(one) if is_said else one for one in (kind, *own)]
     attributes = None if is_complete else _plain(kind, object.__getstate__(op))
     return "op", [*code, *((name, getattr(op, name, None)) for name in names or ()), *inner, attributes]
-
-
-def _own_implementations(kind: type) -> list[Any]:
-    """Return the log density and the forms in JAX and Numba that a user registered; they are not in the class."""
-    is_named = bool(packaged_name(kind))
-    found = implementations_of(kind)
-    return [one for one in found if not package_of(one.__module__) or not (is_named or packaged_name(one))]
 
 
 READERS.update(

@@ -6,37 +6,26 @@ lowered once for each shape, however many terms of a density use them.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-
-class _Series(NamedTuple):
-    """Coefficients of series, exact to rounding."""
-
-    stirling: tuple[float, ...]  # of log Gamma: B_2k / (2k (2k - 1))
-    digamma: tuple[float, ...]  # of its derivative: B_2k / 2k
-    sine: tuple[float, ...]  # Taylor series of sin(pi r) / r in r^2, for |r| <= 1/2
-    cosine: tuple[float, ...]  # the same of cos(pi r)
-    artanh: tuple[float, ...]  # of 2 artanh(r) / r in r^2, for |r| <= 3 - sqrt(8)
-    first: int = 10  # the number from which on the asymptotic series of Stirling and digamma are exact
-
-
-def _build_series() -> _Series:
-    bernoulli = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-    return _Series(
-        tuple(b / (2 * k * (2 * k - 1)) for k, b in enumerate(bernoulli, 1)),
-        tuple(b / (2 * k) for k, b in enumerate(bernoulli, 1)),
-        tuple((-1) ** k * math.pi ** (2 * k + 1) / math.factorial(2 * k + 1) for k in range(12)),
-        tuple((-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k) for k in range(13)),
-        tuple(2.0 / (2 * k + 1) for k in range(11)),
-    )
-
-
-_SERIES = _build_series()
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+#: Coefficients of series, exact to rounding.  Stirling's of log Gamma: B_2k / (2k (2k - 1)).
+_STIRLING = tuple(b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI, 1))
+#: Of its derivative: B_2k / 2k.
+_DIGAMMA = tuple(b / (2 * k) for k, b in enumerate(_BERNOULLI, 1))
+#: The number from which on these two asymptotic series are exact.
+_FIRST = 10
+#: Taylor series of sin(pi r) / r in r^2, for |r| <= 1/2.
+_SINE = tuple((-1) ** k * math.pi ** (2 * k + 1) / math.factorial(2 * k + 1) for k in range(12))
+#: The same of cos(pi r).
+_COSINE = tuple((-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k) for k in range(13))
+#: Of 2 artanh(r) / r in r^2, for |r| <= 3 - sqrt(8).
+_ARTANH = tuple(2.0 / (2 * k + 1) for k in range(11))
 
 
 @jax.jit
@@ -67,7 +56,7 @@ def _split(x: Array) -> tuple[Array, Array]:
 def _log_near_one(x: Array) -> Array:
     """Evaluate log(1 + x) = 2 artanh(x / (2 + x)) for x between -0.3 and 0.42."""
     ratio = x / (2.0 + x)
-    return ratio * _polynomial(_SERIES.artanh, ratio * ratio)
+    return ratio * _polynomial(_ARTANH, ratio * ratio)
 
 
 def _at_the_ends(x: Array, value: Array) -> Array:
@@ -87,7 +76,7 @@ def _log1p_of_share(x: Array) -> Array:
     root = math.sqrt(2.0)
     is_large = x > root - 1.0
     ratio = jnp.where(is_large, x - (root - 1.0), x) / jnp.where(is_large, x + (root + 1.0), x + 2.0)
-    return ratio * _polynomial(_SERIES.artanh, ratio * ratio) + jnp.where(is_large, 0.5 * math.log(2.0), 0.0)
+    return ratio * _polynomial(_ARTANH, ratio * ratio) + jnp.where(is_large, 0.5 * math.log(2.0), 0.0)
 
 
 @jax.jit
@@ -149,9 +138,9 @@ def gammaln(x: Array) -> Array:
     """
     is_negative, far, product, _ = _shift(x)
     series = (far - 0.5) * (log(far) - 1.0) + (0.5 * math.log(2.0 * math.pi) - 0.5)
-    series = series + _polynomial(_SERIES.stirling, 1.0 / (far * far)) / far
+    series = series + _polynomial(_STIRLING, 1.0 / (far * far)) / far
     rest = x - jnp.round(x)
-    sine = jnp.abs(rest) * _polynomial(_SERIES.sine, rest * rest)
+    sine = jnp.abs(rest) * _polynomial(_SINE, rest * rest)
     value = series - log(jnp.where(is_negative, product * math.pi / sine, product))
     return jnp.where(is_negative, -value, value)
 
@@ -162,9 +151,9 @@ def digamma(x: Array) -> Array:
     is_negative, far, _, slope = _shift(x)
     inverse = 1.0 / far
     square = inverse * inverse
-    value = log(far) - 0.5 * inverse - square * _polynomial(_SERIES.digamma, square) - slope
+    value = log(far) - 0.5 * inverse - square * _polynomial(_DIGAMMA, square) - slope
     rest = x - jnp.round(x)
-    cotangent = _polynomial(_SERIES.cosine, rest * rest) / (rest * _polynomial(_SERIES.sine, rest * rest))
+    cotangent = _polynomial(_COSINE, rest * rest) / (rest * _polynomial(_SINE, rest * rest))
     return jnp.where(is_negative, value - math.pi * cotangent, value)
 
 
@@ -176,10 +165,10 @@ def _shift(x: Array) -> tuple[Array, Array, Array, Array]:
     is_negative = x < 0.0
     near = jnp.where(is_negative, 1.0 - x, x)
     product, derivative = near, jnp.ones_like(near)
-    for k in range(1, _SERIES.first):
+    for k in range(1, _FIRST):
         product, derivative = product * (near + k), derivative * (near + k) + product
-    is_near = near < _SERIES.first
-    far = jnp.where(is_near, near + _SERIES.first, near)
+    is_near = near < _FIRST
+    far = jnp.where(is_near, near + _FIRST, near)
     return is_negative, far, jnp.where(is_near, product, 1.0), jnp.where(is_near, derivative / product, 0.0)
 
 

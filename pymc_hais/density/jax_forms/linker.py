@@ -46,10 +46,6 @@ class JaxFunction(Op):
     def __init__(self, function: Callable) -> None:
         self.function = function
 
-    def replace(self, node: Apply) -> Apply:
-        """Apply to the same inputs."""
-        return Apply(self, node.inputs, [output.type() for output in node.outputs])
-
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         """Never called: the linker converts the whole graph."""
         raise NotImplementedError
@@ -65,7 +61,8 @@ def exchange(fgraph: FunctionGraph) -> list[tuple[Any, Any]]:
     exchanged = []
     for node in fgraph.toposort():
         if function := _find_function(node):
-            pairs = list(zip(node.outputs, JaxFunction(function).replace(node).outputs, strict=True))
+            new = Apply(JaxFunction(function), node.inputs, [output.type() for output in node.outputs])
+            pairs = list(zip(node.outputs, new.outputs, strict=True))
             fgraph.replace_all(pairs, reason="jax_functions")
             exchanged += pairs
     return exchanged
@@ -78,14 +75,24 @@ def _find_function(node: Apply) -> Callable | None:
     if any(getattr(x.type, "dtype", None) != "float64" for x in (*node.inputs, *node.outputs)):
         return _find_conversion(node)
     if isinstance(node.op, Dot):
-        return _find_product(node)
+        a, b = node.inputs
+        if a.type.ndim != 2 or b.type.ndim != 2:
+            return None
+        if b.type.shape[1] == 1:
+            return functions.column_product
+        return functions.row_product if a.type.shape[0] == 1 else None
     if isinstance(node.op, InverseFactor):
         return functions.inverse_of_triangle
     if isinstance(node.op, Sum) and scalar_op(node.inputs[0]) is not None:
         return partial(functions.sum_of_computed, axis=node.op.axis)
     op = core_op(node.outputs[0], SolveTriangular)
     if op is not None:
-        return _find_solution(node, op)
+        a, b = node.inputs
+        if a.type.ndim != 2 or b.type.ndim != 2 or op.unit_diagonal or (b.type.shape[1] or 0) < _WIDE:
+            return None
+        if a.owner is None:  # an ill-conditioned constant
+            return None
+        return functions.solve_lower if op.lower else functions.solve_upper
     function = type(getattr(node.op, "scalar_op", None))
     if function in _OF_NEGATIVES and isinstance(scalar_op(node.inputs[0]), Neg):
         return _OF_NEGATIVES[function]
@@ -107,24 +114,6 @@ def _find_conversion(node: Apply) -> Callable | None:
     if any(x.type.dtype == output.type.dtype for x in node.inputs[first:] if not isinstance(x, Constant)):
         return None
     return functions.of_converted(jax_funcify(node.op, node=node), output.type.dtype, first)
-
-
-def _find_solution(node: Apply, op: SolveTriangular) -> Callable | None:
-    a, b = node.inputs
-    if a.type.ndim != 2 or b.type.ndim != 2 or op.unit_diagonal or (b.type.shape[1] or 0) < _WIDE:
-        return None
-    if a.owner is None:  # an ill-conditioned constant
-        return None
-    return functions.solve_lower if op.lower else functions.solve_upper
-
-
-def _find_product(node: Apply) -> Callable | None:
-    a, b = node.inputs
-    if a.type.ndim != 2 or b.type.ndim != 2:
-        return None
-    if b.type.shape[1] == 1:
-        return functions.column_product
-    return functions.row_product if a.type.shape[0] == 1 else None
 
 
 @cache

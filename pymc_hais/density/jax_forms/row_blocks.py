@@ -19,10 +19,10 @@ from pymc_hais.density.compat import Cholesky, SolveTriangular
 from pymc_hais.density.compiling import freeze_dims_and_data, untraced
 from pymc_hais.density.density import DensityGraph
 from pymc_hais.density.jax_forms.linker import exchange, jax_mode
+from pymc_hais.density.proofs.tables import Rows, find_rows
 from pymc_hais.density.rewrites.gradients import InverseFactor
 from pymc_hais.density.rewrites.graphs import core_op
 from pymc_hais.density.sites.terms import reached_from
-from pymc_hais.density.tables.rowwise import Rows, find_rows
 
 #: Rows from which on they are cut: of fewer, the arrays of a few particles stay in the cache as they are.
 _FEWEST = 2**15
@@ -38,7 +38,8 @@ class RowBlocks(Op):
     """Totals over the rows of tables, and what is the same for all rows, by blocks of rows."""
 
     def __init__(self, rows: Rows) -> None:
-        given = [one.type.clone(shape=_any_length(one.type.shape, axis))() for one, axis in rows.given.items()]
+        shapes = [(*one.type.shape[:axis], None, *one.type.shape[axis + 1 :]) for one, axis in rows.given.items()]
+        given = [one.type.clone(shape=shape)() for one, shape in zip(rows.given, shapes, strict=True)]
         free = [one.type() for one in rows.free]
         made = dict(zip([*rows.given, *rows.free], [*given, *free], strict=True))
         for node in toposort(list(rows.totals), blockers=list(made)):  # anew, as types tell how many rows there are
@@ -53,10 +54,6 @@ class RowBlocks(Op):
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         """Never called: the linker converts the whole graph."""
         raise NotImplementedError
-
-
-def _any_length(shape: tuple[int | None, ...], axis: int) -> tuple[int | None, ...]:
-    return (*shape[:axis], None, *shape[axis + 1 :])
 
 
 def _n_blocks(rows: Rows) -> int:

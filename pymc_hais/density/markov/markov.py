@@ -65,10 +65,6 @@ class Markov:
         """Whether every area can be reached from every other one."""
         return csgraph.connected_components(self.weights, directed=False)[0] == 1
 
-    def factor(self, alpha: float, tau: float) -> np.ndarray:
-        """Return the bands of the precision's factor without the sum's part, in the pattern's order."""
-        return self.pattern.factor(tau * self.degrees, -tau * alpha * self.entries)
-
     def log_density(self, x: np.ndarray, alpha: float, tau: float) -> float:
         """Return the normalised log density at a field (n,) of mean zero."""
         precision = tau * (np.diag(self.degrees) - alpha * self.weights.toarray()) + self.of_sum
@@ -103,13 +99,8 @@ def find_log_mass(rv: TensorVariable) -> float | None:
     if field is None:
         return None
     known, mass = _masses.get(rv, (None, None))
-    if known is not field:
-        mass = _find_log_mass(rv, field)
-        _masses[rv] = field, mass
-    return mass
-
-
-def _find_log_mass(rv: TensorVariable, field: Markov) -> float | None:
+    if known is field:
+        return mass
     rng, size, *parameters = rv.owner.inputs
     x = pt.vector("x", dtype=rv.dtype, shape=(field.weights.shape[0],))
     masses = []
@@ -124,7 +115,9 @@ def _find_log_mass(rv: TensorVariable, field: Markov) -> float | None:
         (found,) = compile_interpreted([x], [pm.logp(own, x).sum()])(value)
         masses.append(float(found) - field.log_density(value, alpha, tau))
     first, second = masses
-    return first if abs(first - second) <= 1e-8 * (abs(first) + field.weights.shape[0]) else None
+    mass = first if abs(first - second) <= 1e-8 * (abs(first) + field.weights.shape[0]) else None
+    _masses[rv] = field, mass
+    return mass
 
 
 def draw_right(graph: FunctionGraph) -> None:
@@ -181,7 +174,9 @@ class RightCARRV(CARRV):
         shape = np.broadcast_shapes(tuple(size or ()), np.shape(mu)[:-1], np.shape(alpha), np.shape(tau))
         each = [np.broadcast_to(one, shape).ravel() for one in (alpha, tau)]
         z = rng.normal(size=(len(each[0]), field.weights.shape[0]))
-        drawn = [field.pattern.solve_back(field.factor(*numbers), one) for *numbers, one in zip(*each, z, strict=True)]
+        pattern = field.pattern
+        factors = (pattern.factor(t * field.degrees, -t * a * field.entries) for a, t in zip(*each, strict=True))
+        drawn = [pattern.solve_back(factor, one) for factor, one in zip(factors, z, strict=True)]
         return np.reshape(drawn, (*shape, -1)) + mu
 
 

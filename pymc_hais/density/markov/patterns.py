@@ -81,11 +81,7 @@ class Pattern:
     def factor(self, diagonal: np.ndarray, off: np.ndarray) -> np.ndarray:
         """Return the bands (b + 1, n) of L in A = L L', in the pattern's order; NaN where A is not positive definite.
 
-        Parameters
-        ----------
-        diagonal : array of shape (n,)
-        off : array of shape (E,)
-            The entries of the pairs.
+        Given are the diagonal (n,) and the entries (E,) of the pairs.
         """
         bands = np.zeros((self.bandwidth + 1, len(self.order)))
         bands[0] = diagonal[self.order]

@@ -32,15 +32,8 @@ def is_quadratic(
 ) -> bool:
     """Whether a graph is a polynomial of degree two in a vector, whose quadratic part is the same for all rows.
 
-    Parameters
-    ----------
-    output : variable
-    position : variable
-        The vector.
-    rows : sequence of variable
-        What differs from row to row.
-    interpolated : mapping
-        Variable -> ``(sites, zero, one)``, if it is known to be ``zero + sites * (one - zero)`` by element.
+    The vector is the position, and ``rows`` are what differs from row to row.  ``interpolated`` maps variables known to
+    be ``zero + sites * (one - zero)`` by element to ``(sites, zero, one)``.
     """
     found: dict[Any, _Form] = {position: (_ABSENT, _SAME, _ABSENT), **dict.fromkeys(rows, (_OF_ROW, _ABSENT, _ABSENT))}
 
@@ -58,7 +51,7 @@ def is_quadratic(
 
 def _of_node(node: Apply, forms: list[_Form]) -> _Form:
     """Return what an operation makes of polynomials; of those of degree zero anything makes one."""
-    if all(form is not None and form[1:] == (_ABSENT, _ABSENT) for form in forms):
+    if all(map(_is_flat, forms)):
         return _add(forms)
     op, first = node.op, forms[0]
     op = op.core_op if isinstance(op, Blockwise) else op
@@ -75,21 +68,15 @@ def _of_node(node: Apply, forms: list[_Form]) -> _Form:
 def _of_scalar(op: Op, node: Apply, forms: list[_Form]) -> _Form:
     if isinstance(op, LINEAR) or (isinstance(op, ps.Cast) and keeps_numbers(node)):
         return _add(forms)
-    if isinstance(op, ps.Mul):
-        return _multiply(forms)
-    if isinstance(op, ps.Sqr):
-        return _multiply([forms[0]] * 2)
-    if isinstance(op, ps.TrueDiv) and _is_flat(forms[1]):
+    if isinstance(op, ps.Mul) or (isinstance(op, ps.TrueDiv) and _is_flat(forms[1])):
         return _multiply(forms)
     if isinstance(op, ps.Switch) and _is_flat(forms[0]):
         # Which of two polynomials it is may depend on the row.
         return _multiply([forms[0], _add(forms[1:])])
-    if isinstance(op, ps.Second):
-        return forms[1]
     exponent = node.inputs[1] if isinstance(op, ps.Pow) else None
-    if isinstance(exponent, Constant) and (exponent.data == 2).all():
+    if isinstance(op, ps.Sqr) or (isinstance(exponent, Constant) and (exponent.data == 2).all()):
         return _multiply([forms[0]] * 2)
-    return None
+    return forms[1] if isinstance(op, ps.Second) else None
 
 
 def _is_flat(form: _Form) -> bool:

@@ -47,12 +47,7 @@ def join(*parts: Curvature) -> Curvature:
 class Signs:
     """Tells the sign that all elements of a variable have, whatever the inputs are: 1, -1, or None if not known.
 
-    Zero has either.
-
-    Parameters
-    ----------
-    value : function
-        Variable -> its value, or None if that is not known.
+    Zero has either.  The function returns the value of a variable, or None if that is not known.
     """
 
     def __init__(self, value: Callable[[Any], np.ndarray | None]) -> None:

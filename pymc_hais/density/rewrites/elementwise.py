@@ -1,5 +1,6 @@
 """Functions of numbers: fewer of them, and on the logarithms that are at hand."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -81,10 +82,7 @@ def _spread(x: Variable) -> tuple[list[Any], Callable[..., Any]] | None:
     op = getattr(x.owner, "op", None)
     if isinstance(scalar_op(x), scalars.Switch):
         condition, *few = x.owner.inputs
-
-        def how(*values: Any) -> Any:
-            return pt.switch(condition, *values)
-
+        how: Callable[..., Any] = functools.partial(pt.switch, condition)
     elif isinstance(op, AdvancedSubtensor) and x.owner.inputs[0].type.ndim == x.type.ndim == 1:
         array, *indices = x.owner.inputs
         few = [array]
@@ -166,10 +164,7 @@ def log_of_positive(x: Variable) -> Any:
     if isinstance(x, Constant):
         exact = x.data.astype(np.promote_types(x.type.dtype, pytensor.config.floatX))
         return pt.constant(np.log(exact)) if np.all(exact > 0) else None
-    if x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        inner = log_of_positive(x.owner.inputs[0])
-        return None if inner is None else x.owner.op(inner)
-    if x.owner is not None and isinstance(x.owner.op, AdvancedSubtensor | Subtensor):
+    if x.owner is not None and isinstance(x.owner.op, AdvancedSubtensor | DimShuffle | Subtensor):
         array, *indices = x.owner.inputs
         inner = log_of_positive(array)
         return None if inner is None else x.owner.op(inner, *indices)

@@ -39,13 +39,13 @@ class _Term(NamedTuple):
 def local_sum_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Sum constants instead of choices: ``sum(y * switch(c, a, b)) -> a * sum(y * c) + b * sum(y * ~c)``."""
     (x,) = node.inputs
-    if x.owner is not None and isinstance(x.owner.op, CheckParameterValue):
-        # Only here is the sum checked instead of its terms: elsewhere XLA makes slower programs of it.
-        value, *conditions = x.owner.inputs
-        total = _sum_of_few(node, value)
-        return None if total is None else [x.owner.op(total, *conditions)]
-    total = _sum_of_few(node, x)
-    return None if total is None else [total]
+    # Only here is the sum checked instead of its terms: elsewhere XLA makes slower programs of it.
+    is_checked = x.owner is not None and isinstance(x.owner.op, CheckParameterValue)
+    value, *conditions = x.owner.inputs if is_checked else [x]
+    total = _sum_of_few(node, value)
+    if total is None:
+        return None
+    return [x.owner.op(total, *conditions) if is_checked else total]
 
 
 def _sum_of_few(node: Apply, x: Variable) -> Any:
@@ -122,7 +122,11 @@ def _take_apart(x: TensorVariable, axes: Sequence[int], known: dict[Any, Any]) -
         return [_Term(one, x if is_float(x) else x.astype("float64"))]
     op = scalar_op(x)
     if isinstance(op, scalars.Switch):
-        return _terms_of_choice(x, axes, known)
+        masks, branches = _masks(x), [_terms(branch, axes, known) for branch in x.owner.inputs[1:]]
+        if masks is None or any(terms is None for terms in branches):
+            return None
+        chosen = [(mask, term) for mask, terms in zip(masks, branches, strict=True) for term in terms or []]
+        return [term._replace(factor=np.where(mask, term.factor, 0.0)) for mask, term in chosen]
     if isinstance(op, scalars.Mul) and is_float(x):  # a product of small integers may overflow
         terms: list[_Term] | None = [_Term(one)]
         for factor in x.owner.inputs:
@@ -158,19 +162,6 @@ def _looked_up(x: Variable) -> tuple[Any, np.ndarray] | None:
     if np.any(places < -length) or np.any(places >= length):
         return None  # an error, which the model itself is to raise
     return array, places % length
-
-
-def _terms_of_choice(x: TensorVariable, axes: Sequence[int], known: dict[Any, Any]) -> list[_Term] | None:
-    masks, branches = _masks(x), x.owner.inputs[1:]
-    if masks is None:
-        return None
-    chosen: list[_Term] = []
-    for mask, branch in zip(masks, branches, strict=True):
-        terms = _terms(branch, axes, known)
-        if terms is None:
-            return None
-        chosen += [term._replace(factor=np.where(mask, term.factor, 0.0)) for term in terms]
-    return chosen
 
 
 def _masks(choice: Any) -> tuple[np.ndarray, np.ndarray] | None:
@@ -234,11 +225,9 @@ def local_all_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     if (looked_up := _looked_up(x)) is not None:
         array, index = looked_up
         used = np.unique(index)
-        return (
-            [node.op(array if len(used) == array.type.shape[0] else array[used])]
-            if 2 * len(used) <= len(index)
-            else None
-        )
+        if 2 * len(used) > len(index):
+            return None
+        return [node.op(array if len(used) == array.type.shape[0] else array[used])]
     masks = _masks(x) if isinstance(scalar_op(x), scalars.Switch) else None
     if masks is None or not all(all(branch.type.broadcastable) for branch in x.owner.inputs[1:]):
         return None

@@ -27,6 +27,11 @@ _MAKE_WHOLE = (
 _KEEP_WHOLE = (scalars.Abs, scalars.Add, scalars.Maximum, scalars.Minimum, scalars.Mul, scalars.Neg, scalars.Sub)
 
 
+def held_value(variable: Any) -> Any:
+    """Return what a constant or a shared variable holds, without a copy."""
+    return variable.data if isinstance(variable, Constant) else variable.get_value(borrow=True)
+
+
 def scalar_op(variable: Variable) -> Any:
     """Return the function of numbers that computed a variable, element by element; None otherwise."""
     op = getattr(variable.owner, "op", None)

@@ -6,7 +6,7 @@ root, or where a square root is taken of what a maximum chose, the product itsel
 So it has where a square root is taken of a product with zeros: a dose of zero is zero whatever its factor.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -150,8 +150,13 @@ def _with_zeros(graph: FunctionGraph) -> set[Any]:
 
 
 def _behind_choices(graph: FunctionGraph) -> set[Any]:
-    """Return what leads to a branch of a choice by more than functions of numbers, one by one."""
-    waiting = [(branch, False) for node in graph.apply_nodes for branch in _branches(node)]
+    """Return what leads to a branch of a choice that depends on parameters by more than functions of numbers."""
+    waiting: list[tuple[Any, bool]] = []
+    for node in graph.apply_nodes:
+        if isinstance(scalar_op(node.outputs[0]), scalars.Switch) and not isinstance(node.inputs[0], Constant):
+            constants = [one.data for one in node.inputs[1:] if isinstance(one, Constant)]
+            if not any(np.all(np.isneginf(data)) for data in constants):  # else the density is zero the other way
+                waiting += [(branch, False) for branch in node.inputs[1:]]
     seen = set()
     while waiting:
         variable, is_far = waiting.pop()
@@ -164,11 +169,3 @@ def _behind_choices(graph: FunctionGraph) -> set[Any]:
         shape = node.outputs[0].type.broadcastable if isinstance(node.op, Elemwise) else None
         waiting += [(one, is_far or (shape is not None and one.type.broadcastable != shape)) for one in node.inputs]
     return {node for node, is_far in seen if is_far}
-
-
-def _branches(node: Apply) -> Iterator[Any]:
-    """Yield the branches of a choice that depends on parameters; none where the other way the density is zero."""
-    if isinstance(scalar_op(node.outputs[0]), scalars.Switch) and not isinstance(node.inputs[0], Constant):
-        constants = [one.data for one in node.inputs[1:] if isinstance(one, Constant)]
-        if not any(np.all(np.isneginf(data)) for data in constants):
-            yield from node.inputs[1:]

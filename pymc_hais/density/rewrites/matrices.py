@@ -65,13 +65,11 @@ def _safe_inverse(op: Op, matrix: np.ndarray) -> np.ndarray | None:
 
 def _whole(op: Any, matrix: np.ndarray) -> np.ndarray:
     """Return the whole matrix, if an Op reads one triangle of it or takes its factor."""
-    if isinstance(op, CholeskySolve):
-        factor = np.tril(matrix) if op.lower else np.triu(matrix).T
-        return factor @ factor.T
-    if getattr(op, "assume_a", "gen") != "gen":
-        part = np.tril(matrix) if op.lower else np.triu(matrix).T
-        return part + part.T - np.diag(np.diag(part))
-    return matrix
+    is_factor = isinstance(op, CholeskySolve)
+    if not is_factor and getattr(op, "assume_a", "gen") == "gen":
+        return matrix
+    part = np.tril(matrix) if op.lower else np.triu(matrix).T
+    return part @ part.T if is_factor else part + part.T - np.diag(np.diag(part))
 
 
 @node_rewriter([Cholesky, Blockwise])

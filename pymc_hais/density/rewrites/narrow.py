@@ -73,57 +73,37 @@ def local_transposition_of_parts(fgraph: Any, node: Any) -> list[Any] | None:
         return None
     if isinstance(x, Constant) or isinstance(x.owner.op, DimShuffle):
         return [_transpose(x)]
-    make = next((make for op, make in _PARTS.items() if isinstance(x.owner.op, op)), None)
-    transposed = make(x) if make else None
+    transposed = _transposed_parts(x)
     return None if transposed is None else [transposed.astype(x.type.dtype)]
 
 
-def _alloc(x: TensorVariable) -> Any:
-    value, *shape = x.owner.inputs
-    return pt.alloc(_transpose(value), *shape[::-1])
-
-
-def _split(x: TensorVariable) -> Any:
-    table, sizes = x.owner.inputs
-    parts: Any = Split(x.owner.op.len_splits, 1 - x.owner.op.axis)(_transpose(table), sizes, return_list=True)
-    return parts[x.index]
-
-
-def _softmax(x: TensorVariable) -> Any:
-    axis = tuple(sorted(1 - dim for dim in axes_of(x.owner)))
-    return type(x.owner.op)(axis=axis)(_transpose(x.owner.inputs[0]))
-
-
-def _swapped(indices: Any, op: Any) -> tuple | None:
-    both = [*indices_from_subtensor(indices, op.idx_list), slice(None)][:2]
-    return tuple(both[::-1]) if all(isinstance(index, slice) for index in both) else None
-
-
-def _part(x: TensorVariable) -> Any:
-    table, *indices = x.owner.inputs
-    swapped = _swapped(indices, x.owner.op)
-    return None if swapped is None or table.type.ndim != 2 else _transpose(table)[swapped]
-
-
-def _increment(x: TensorVariable) -> Any:
-    table, increment, *indices = x.owner.inputs
-    swapped = _swapped(indices, x.owner.op)
-    if swapped is None:
+def _transposed_parts(x: TensorVariable) -> Any:
+    """Return the transposed table, made of transposed parts; None for other operations."""
+    node: Any = x.owner
+    op, (first, *rest) = node.op, node.inputs
+    if isinstance(op, Alloc):
+        return pt.alloc(_transpose(first), *rest[::-1])
+    if isinstance(op, CumOp):
+        return CumOp(1 - op.axis, op.mode)(_transpose(first))
+    if isinstance(op, Join):
+        return pt.join(1 - op.axis, *map(_transpose, node.inputs))
+    if isinstance(op, LogSoftmax | Softmax):
+        return type(op)(axis=tuple(sorted(1 - dim for dim in axes_of(node))))(_transpose(first))
+    if isinstance(op, Split):
+        parts: Any = Split(op.len_splits, 1 - op.axis)(_transpose(first), *rest, return_list=True)
+        return parts[x.index]
+    if not isinstance(op, IncSubtensor | Subtensor) or first.type.ndim != 2:
         return None
-    part, increment = _transpose(table)[swapped], _transpose(increment)
-    return part.set(increment) if x.owner.op.set_instead_of_inc else part.inc(increment)
+    indices = rest if isinstance(op, Subtensor) else rest[1:]
+    entries = [*indices_from_subtensor(indices, op.idx_list), slice(None)][:2]
+    if not all(isinstance(entry, slice) for entry in entries):
+        return None
+    part = _transpose(first)[tuple(entries[::-1])]
+    if isinstance(op, Subtensor):
+        return part
+    values = _transpose(rest[0])
+    return part.set(values) if op.set_instead_of_inc else part.inc(values)
 
-
-_PARTS = {
-    Alloc: _alloc,
-    CumOp: lambda x: CumOp(1 - x.owner.op.axis, x.owner.op.mode)(_transpose(x.owner.inputs[0])),
-    IncSubtensor: _increment,
-    Join: lambda x: pt.join(1 - x.owner.op.axis, *map(_transpose, x.owner.inputs)),
-    LogSoftmax: _softmax,
-    Softmax: _softmax,
-    Split: _split,
-    Subtensor: _part,
-}
 
 transpose_narrow = EquilibriumGraphRewriter(
     [local_reduce_transposed, local_elemwise_transposed, local_transposition_of_parts], max_use_ratio=10

@@ -5,7 +5,7 @@ NumPy's ``longdouble`` has 11 bits more on most machines, which tells which form
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,10 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, untraced, write_out_inner
+from pymc_hais.density.rewrites.graphs import held_value
 
 
 @untraced
@@ -43,10 +43,14 @@ def largest_terms(log_density: Variable) -> Any:
         if (variable, conditions) in seen:
             continue
         seen.add((variable, conditions))
-        if (parts := _summands(variable, conditions)) is None:
-            found.append(_square(variable, conditions))
-        else:
+        if (parts := _summands(variable, conditions)) is not None:
             waiting.extend(parts)
+            continue
+        value = pt.as_tensor(variable, allow_xtensor_conversion=True).astype(pytensor.config.floatX)
+        counts = pt.lt(pt.abs(value), np.inf)
+        for condition in conditions:
+            counts = counts & condition.astype(bool)
+        found.append(pt.sqr(pt.switch(counts, value, 0.0)).sum())
     return pt.sqrt(sum(found, pt.zeros((), dtype=pytensor.config.floatX)))
 
 
@@ -79,24 +83,11 @@ def _summands(variable: Any, conditions: tuple[Any, ...]) -> list[tuple[Any, tup
     return [(x, conditions) for x in inputs] if isinstance(op, Join | MakeVector) else None
 
 
-def _square(term: TensorVariable, conditions: Sequence[Any]) -> Any:
-    value = pt.as_tensor(term, allow_xtensor_conversion=True).astype(pytensor.config.floatX)
-    counts = pt.lt(pt.abs(value), np.inf)
-    for condition in conditions:
-        counts = counts & condition.astype(bool)
-    return pt.sqr(pt.switch(counts, value, 0.0)).sum()
-
-
 @untraced
 def evaluate_precisely(log_density: Variable, point: Mapping[Any, np.ndarray], *stages: str) -> float:
     """Evaluate a graph of a model's value variables in wide numbers; as it is written, or after PyTensor's rewrites.
 
-    Parameters
-    ----------
-    point : dict
-        Value variable -> its value.
-    stages : str
-        Of the rewrites, such as "stabilize".
+    The point has the value of each value variable; stages of the rewrites are names such as "stabilize".
     """
     graph = FunctionGraph(outputs=lower_xtensor([log_density]), clone=True, copy_inputs=False)
     write_out_inner(graph, lambda node: isinstance(node.op, OpFromGraph))
@@ -110,11 +101,8 @@ def evaluate_precisely(log_density: Variable, point: Mapping[Any, np.ndarray], *
     def value_of(variable: Variable) -> Any:
         if variable in values:
             return values[variable]
-        if isinstance(variable, Constant):
-            return _widened(variable.data)
-        if isinstance(variable, SharedVariable):
-            return _widened(variable.get_value(borrow=True))
-        return _widened(names[variable.name])
+        is_held = isinstance(variable, Constant | SharedVariable)
+        return _widened(held_value(variable) if is_held else names[variable.name])
 
     with np.errstate(all="ignore"):
         for node in graph.toposort():
@@ -171,10 +159,6 @@ def _function(scalar: Any, node: Apply) -> Callable[..., Any] | None:
     return getattr(scipy.special if module else np, name, None)
 
 
-def _log1mexp(x: Any) -> Any:
-    return np.where(x > -np.log(2.0), np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
-
-
 #: Functions of numbers that PyTensor computes otherwise than by one function of NumPy or SciPy.
 _FUNCTIONS: dict[type, Callable[..., Any]] = {
     ps.Switch: lambda condition, first, second: np.where(condition, first, second),
@@ -182,7 +166,7 @@ _FUNCTIONS: dict[type, Callable[..., Any]] = {
     ps.Identity: lambda x: x,
     ps.Softplus: lambda x: np.logaddexp(np.zeros_like(x), x),
     ps.Sigmoid: lambda x: np.exp(-np.logaddexp(np.zeros_like(x), -x)),
-    ps.Log1mexp: _log1mexp,
+    ps.Log1mexp: lambda x: np.where(x > -np.log(2.0), np.log(-np.expm1(x)), np.log1p(-np.exp(x))),
     ps.Reciprocal: lambda x: 1 / x,
     ps.Sqr: lambda x: x * x,
 }

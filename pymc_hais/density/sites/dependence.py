@@ -6,9 +6,9 @@ way.  So what is found may be more than there is, and is never less.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
@@ -22,11 +22,66 @@ from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
 from pymc_hais.density.compat import infer_shape, inline_inner_graph
-from pymc_hais.density.compiling import compile_interpreted
-from pymc_hais.density.sites.reach import Reach, Span, columns, either
+from pymc_hais.density.compiling import evaluate_once
 
 #: Elements times sites, or pairs of sites, beyond which single elements are no longer told apart.
 _MOST = 30_000_000
+
+
+class Reach(NamedTuple):
+    """The sites on which the elements of an array depend, as sparse arrays of bool."""
+
+    sites: Any  # (N, S) by element, in C order; (1, S) if all elements have the same
+    bent: Any  # (N, S) those in which an element may not be affine, given all others
+
+    @property
+    def n_rows(self) -> int:
+        """N, or 1."""
+        return self.sites.shape[0]
+
+    def mapped(self, by: Callable[[Any], Any]) -> Reach:
+        """Apply the same to both."""
+        return Reach(by(self.sites), by(self.bent))
+
+    def take(self, places: np.ndarray) -> Reach:
+        """Choose elements by their places in C order; a shared row serves every element."""
+        return self if self.n_rows == 1 else self.mapped(lambda rows: rows[np.asarray(places).ravel()])
+
+    def gather(self, matrix: sparse.csr_array) -> Reach:
+        """Unite elements, as chosen by row i of a sparse matrix (M, N)."""
+        return self if self.n_rows == 1 else self.mapped(lambda rows: matrix.astype(bool) @ rows)
+
+    def united(self) -> Reach:
+        """Unite all elements, (1, S)."""
+        return self.gather(sparse.csr_array(np.ones((1, self.n_rows), dtype=bool)))
+
+    def spread(self, n_rows: int) -> Reach:
+        """Give each of N elements a row of its own."""
+        if self.n_rows == n_rows:
+            return self
+        return self.mapped(lambda rows: rows[np.zeros(n_rows, dtype=int)])
+
+
+class Span(NamedTuple):
+    """The sites of one variable, counted from the first site."""
+
+    start: int
+    stop: int
+
+
+def either(parts: Iterable[Any]) -> Any:
+    """Unite sparse arrays of bool of one shape, or of one row."""
+    whole, *others = parts
+    for part in others:
+        if part.nnz or part.shape[0] > whole.shape[0]:
+            whole = (whole + part).astype(bool)
+    return sparse.csr_array(whole)
+
+
+def columns(rows: sparse.csr_array, span: Span) -> Any:
+    """Choose the sites of one variable."""
+    whole = span.start == 0 and span.stop == rows.shape[1]
+    return rows if whole else sparse.csr_array(rows[:, span.start : span.stop])
 
 
 class Dependence:
@@ -90,7 +145,9 @@ class Dependence:
             return None
         found: Reach | None
         if variable in self._interpolated:
-            found = self.interpolate(*self.aligned(parents, variable))
+            sites, *ends = self.aligned(parents, variable)
+            # Affine in one site each, between values that depend on others.
+            found = self.multiply([self.add(ends), sites])
         elif isinstance(variable.owner.op, OpFromGraph):
             found = self._found[parents[0]]
         else:
@@ -128,7 +185,8 @@ class Dependence:
         """Broadcast what was found of variables to another's shape; to one shared row if it is large, or not known."""
         variables, shape = list(variables), self.shape(like)
         reaches = [self._found[variable] or self.nothing(1) for variable in variables]
-        if None in shape or np.prod(shape, dtype=float) * max(_density(r) for r in reaches) > _MOST:
+        densest = max(1.0, *(reach.sites.nnz / max(1, reach.n_rows) for reach in reaches))  # sites of an element
+        if None in shape or np.prod(shape, dtype=float) * densest > _MOST:
             return [reach.united() for reach in reaches]
         n_rows = int(np.prod(shape, dtype=int))
         if all(reach.n_rows == 1 for reach in reaches):
@@ -155,10 +213,6 @@ class Dependence:
             shared = whole.sites.multiply(part.sites).astype(bool)
             whole = Reach(either((whole.sites, part.sites)), either((whole.bent, part.bent, shared)))
         return whole
-
-    def interpolate(self, sites: Reach, zero: Reach, one: Reach) -> Reach:
-        """Elements that are affine in one site each, between values that depend on others."""
-        return self.multiply([self.add([zero, one]), sites])
 
     def choose(self, which: Reach, values: Sequence[Reach]) -> Reach:
         """Elements one of some values, as a condition says: given the condition they are affine where that value is."""
@@ -212,7 +266,7 @@ def evaluate_known(variable: Any) -> np.ndarray | None:
     if not all(hasattr(one.owner, "clone_with_new_inputs") for one in found if one.owner):
         return None  # the graph inside of an Op, which is frozen
     (known,) = clone_replace([variable], shapes, rebuild_strict=False) if variable not in shapes else [shapes[variable]]
-    return np.asarray(compile_interpreted([], [known])()[0])
+    return evaluate_once(known)
 
 
 def _infer_shape(variable: Variable) -> tuple[int | None, ...]:
@@ -226,13 +280,9 @@ def _infer_shape(variable: Variable) -> tuple[int | None, ...]:
     return tuple(None if value is None else int(value) for value in values)
 
 
-def _density(reach: Reach) -> float:
-    return max(1.0, reach.sites.nnz / max(1, reach.n_rows))
-
-
 @singledispatch
 def reach_of(op: Op, node: Apply, walk: Dependence) -> Reach | None:
-    """Return what an operation's output depends on: `operations` and `tables` register a rule for each they know."""
+    """Return what an operation's output depends on: `operations` registers a rule for each it knows."""
     return anything(node, walk)
 
 

@@ -188,7 +188,10 @@ class _Ranges:
         if not is_shape and any(map(self.is_reached, node.inputs)):
             for output in node.outputs:
                 low, high = self._read(node)
-                self._ranges[output] = (low, high) if _fits(low, high, output.type) else ANY
+                dtype = np.dtype(getattr(output.type, "dtype", "O"))
+                # Beyond those of its type whole numbers start again at the other end.
+                fits = dtype.kind not in "iu" or (np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max)
+                self._ranges[output] = (low, high) if fits else ANY
 
     def _read(self, node: Apply) -> Range:
         op, inputs = node.op, node.inputs
@@ -238,9 +241,3 @@ class _Ranges:
             is_cast = isinstance(scalar_op, ps.Cast)  # which infinity has not
             ends = [one[0] if is_cast else function(*map(np.float64, one)) for one in itertools.product(*given)]
         return ANY if np.isnan(ends).any() else (float(min(ends)), float(max(ends)))
-
-
-def _fits(low: float, high: float, type_: Any) -> bool:
-    """Whether a range is one of the numbers that an array can hold: whole ones start again at the other end."""
-    dtype = np.dtype(getattr(type_, "dtype", "O"))
-    return dtype.kind not in "iu" or (np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max)

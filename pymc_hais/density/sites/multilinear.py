@@ -187,7 +187,9 @@ class _Writer:
         if not reached:
             return None
         if isinstance(op, _SHAPING) and reached == [node.inputs[0]]:
-            return self._shape(node)
+            split = self._splits[node.inputs[0]]  # sites and values get another shape together
+            is_whole = split.broadcastable == split.sites.type.broadcastable
+            return self._shaped(op, split, node.inputs[1:]) if is_whole or isinstance(op, DimShuffle) else None
         if isinstance(op, Elemwise):
             linear = self._linear(node, reached)
             if linear is None and isinstance(op.scalar_op, ps.Mul) and self._all_linear(reached):
@@ -211,13 +213,6 @@ class _Writer:
 
     def _all_linear(self, reached: list[Any]) -> bool:
         return all(self._splits[v].linear is not None for v in reached)
-
-    def _shape(self, node: Apply) -> _Split | None:
-        """Give sites and values another shape together."""
-        split = self._splits[node.inputs[0]]
-        if split.broadcastable != split.sites.type.broadcastable and not isinstance(node.op, DimShuffle):
-            return None
-        return self._shaped(node.op, split, node.inputs[1:])
 
     def _shaped(self, op: Op, value: Any, rest: list[Any]) -> Any:
         if not isinstance(value, _Split):

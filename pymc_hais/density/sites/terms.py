@@ -36,9 +36,13 @@ def open_conditions(output: Any, position: Variable, check_bounds: bool = True) 
     In a sum it makes no difference which of the terms is -inf; NaN counts as -inf.  ``check_bounds`` is as
     ``pymc.Model`` has it: whether parameters out of range make the density zero.
     """
-    is_reached = _reached_by(output, position)
     if not check_bounds:
-        return _without_checks(output)
+        graph = FunctionGraph(outputs=[output], clone=True, copy_inputs=False)
+        for node in graph.toposort():
+            if isinstance(node.op, CheckParameterValue):
+                graph.replace(node.outputs[0], node.inputs[0])
+        return graph.outputs[0]
+    is_reached = _reached_by(output, position)
     replaced, walls = {}, []
     for leaf, factor in _peel(output, None, is_reached, is_fine=True):
         inner, conditions = leaf, []
@@ -66,14 +70,6 @@ def reached_from(roots: Sequence[Any], outputs: Sequence[Any]) -> dict[Any, None
         if any(one in reached for one in node.inputs):
             reached.update(dict.fromkeys(node.outputs))
     return reached
-
-
-def _without_checks(output: Variable) -> Any:
-    graph = FunctionGraph(outputs=[output], clone=True, copy_inputs=False)
-    for node in graph.toposort():
-        if isinstance(node.op, CheckParameterValue):
-            graph.replace(node.outputs[0], node.inputs[0])
-    return graph.outputs[0]
 
 
 def _conditioned(variable: TensorVariable) -> tuple[Any, list[tuple[Any, bool]]] | None:

@@ -19,7 +19,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_hais.core.messages import refuse_unknown, shown
-from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data
+from pymc_hais.density.compiling import evaluate_once, freeze_dims_and_data
 
 #: More values than this are not all tried: the site walks.
 _MOST_VALUES = 256
@@ -96,8 +96,20 @@ def find_values(model: pm.Model, name: str) -> tuple[int, int]:
 
 def _find_values(rv: TensorVariable, free: set[Any]) -> tuple[int, int]:
     """Return the least value of any element, and how many there are; 0 for no end of them, or too many."""
-    low, high = _support(rv, free)
-    return low, 0 if high is None or high - low >= _MOST_VALUES else high - low + 1
+    op, low = rv.owner.op, 0
+    if isinstance(op, BernoulliRV):
+        return 0, 2
+    is_length = isinstance(op, CategoricalRV)
+    numbers = [evaluate_fixed(one, set() if is_length else free) for one in support_parameters(rv)]
+    if not numbers or any(one is None for one in numbers):
+        return 0, 0
+    if is_length:
+        high = int(numbers[0]) - 1
+    elif isinstance(op, DiscreteUniformRV | FlatDiscreteRV):
+        low, high = int(np.min(numbers[0])), int(np.max(numbers[1]))
+    else:
+        high = int(min(np.max(one) for one in numbers))
+    return low, 0 if high - low >= _MOST_VALUES else high - low + 1
 
 
 def support_parameters(rv: TensorVariable) -> list[Any]:
@@ -112,27 +124,9 @@ def support_parameters(rv: TensorVariable) -> list[Any]:
     return [parameters[0], parameters[2]] if isinstance(op, HyperGeometricRV) else []
 
 
-def _support(rv: TensorVariable, free: set[Any]) -> tuple[int, int | None]:
-    """Return the least and the largest value of any element; None where there is no largest, or it is not known."""
-    op = rv.owner.op
-    if isinstance(op, BernoulliRV):
-        return 0, 1
-    is_length = isinstance(op, CategoricalRV)
-    numbers = [evaluate_fixed(one, set() if is_length else free) for one in support_parameters(rv)]
-    if not numbers or any(one is None for one in numbers):
-        return 0, None
-    if is_length:
-        return 0, int(numbers[0]) - 1
-    if isinstance(op, DiscreteUniformRV | FlatDiscreteRV):
-        return int(np.min(numbers[0])), int(np.max(numbers[1]))
-    return 0, int(min(np.max(one) for one in numbers))
-
-
 def evaluate_fixed(variable: Variable, free: set[Any]) -> Any:
     """Evaluate a parameter; None where it depends on free variables."""
-    if free & set(ancestors([variable])):
-        return None
-    return np.asarray(compile_interpreted([], [variable])()[0])
+    return None if free & set(ancestors([variable])) else evaluate_once(variable)
 
 
 class FlatDiscreteRV(RandomVariable):

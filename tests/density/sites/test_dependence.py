@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.density.outputs import batch_over_rows
-from pymc_hais.density.sites.dependence import Dependence
-from pymc_hais.density.sites.interactions import colour
+from pymc_hais.density.sites.conditionals import colour
+from pymc_hais.density.sites.dependence import Dependence, Span
 from pymc_hais.density.sites.multilinear import extend
-from pymc_hais.density.sites.reach import Span
 from pymc_hais.density.sites.terms import open_conditions, split_terms
 from pymc_hais.density.sites.variables import SiteVariable
 from tests.marks import seeds

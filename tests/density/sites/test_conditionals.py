@@ -10,7 +10,7 @@ import pymc_hais
 from pymc_hais.density import build_density, build_layout, log_count
 from pymc_hais.density.compiling import compile_density
 from pymc_hais.density.sites import conditionals
-from pymc_hais.density.sites.interactions import colour
+from pymc_hais.density.sites.conditionals import colour
 from pymc_hais.references import build_prior
 from tests.marks import fast_but
 

@@ -8,8 +8,8 @@ from scipy import stats
 
 from pymc_hais.density import build_density, build_layout
 from pymc_hais.density.compiling import compile_density
-from pymc_hais.density.tables import equal_rows
-from pymc_hais.density.tables.rowwise import find_rows
+from pymc_hais.density.proofs import tables
+from pymc_hais.density.proofs.tables import find_rows
 from tests.density.random_models import ROWS, build
 from tests.marks import seeds, slow_but
 
@@ -63,7 +63,7 @@ def both(model, monkeypatch, fewest=2):
     positions = np.random.default_rng(1).normal(0.3, 0.5, (4, layout.n_dims))
     found = []
     for n in (10**9, fewest):
-        monkeypatch.setattr(equal_rows, "_FEWEST", n)
+        monkeypatch.setattr(tables, "_FEWEST", n)
         graph = build_density(model, layout)
         function = compile_density(graph, mode="FAST_COMPILE")
         found.append([np.concatenate([np.ravel(one) for one in function(x, *graph.data_values)]) for x in positions])
@@ -150,11 +150,11 @@ def test_each_row_counts_as_often_as_it_occurs(monkeypatch):
 
 def test_rows_that_differ_in_the_sign_of_zero_or_in_one_table_alone_are_not_equal():
     zeros = np.where(np.arange(N) % 2, 0.0, -0.0)
-    first, counts = equal_rows._distinct([zeros, np.repeat([[1, 2]], N, axis=0)])
+    first, counts = tables._distinct([zeros, np.repeat([[1, 2]], N, axis=0)])
     assert zeros[first].view("u8").tolist() != [0, 0]
     assert counts.tolist() == [N // 2, N // 2]
-    assert len(equal_rows._distinct([zeros, np.arange(N) // 4 % 2])[0]) == 4
-    assert equal_rows._distinct([RNG.normal(size=N)]) is None
+    assert len(tables._distinct([zeros, np.arange(N) // 4 % 2])[0]) == 4
+    assert tables._distinct([RNG.normal(size=N)]) is None
 
 
 @pytest.mark.parametrize(
@@ -197,6 +197,6 @@ def test_operations_on_several_rows_at_once_are_refused(mixed):
 @pytest.mark.parametrize("seed", seeds(1, 30, 220))
 def test_random_models_of_merged_rows_are_the_same(seed, monkeypatch):
     monkeypatch.setattr("pymc_hais.density.rewrites.simplification._LIFTED_SIZE", ROWS)
-    monkeypatch.setattr(equal_rows, "_LEFT", 2.0)  # also where few are equal: in another order
+    monkeypatch.setattr(tables, "_LEFT", 2.0)  # also where few are equal: in another order
     whole, merged, _ = both(build(seed, depth=1 if seed < 100 else 2), monkeypatch)
     assert_same(whole, merged)

@@ -1,4 +1,10 @@
-"""What of a density is computed for each row of data alone, and then summed over the rows: a proof, or nothing."""
+"""Tables of data: what goes row by row, and equal rows computed once.
+
+What is computed for each row alone, and then summed over the rows, is read from a graph: a proof, or nothing.  Such
+rows are computed once if they are equal, and count as often as they occur.  Surveys, trials and counts have few
+combinations of covariates and outcome: 11,566 voters in 51 states with two indicators and a vote make 298 different
+rows.  The density and its gradients stay the same, up to rounding.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,7 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
+import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.basic import Alloc, Join, Split
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -14,7 +22,14 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 
-from pymc_hais.density.rewrites.graphs import axes_of
+from pymc_hais.density.rewrites.graphs import axes_of, is_float
+
+#: Rows from which on equal ones are merged: a density of fewer rows takes less time than the rest of a step.
+_FEWEST = 200
+#: Share of the rows that may be left for merging to pay.
+_LEFT = 0.5
+#: Columns up to which rows are compared: each takes two sorts of the rows.
+_MOST_COLUMNS = 100
 
 
 class Total(NamedTuple):
@@ -36,29 +51,15 @@ _TOTALS: dict[type, Total] = {
 
 @dataclass
 class Rows:
-    """The part of a graph that goes row by row.
+    """The part of a graph that goes row by row."""
 
-    Attributes
-    ----------
-    n : int
-        Rows.
-    given : dict
-        Variable -> the axis along which its rows lie, of those with which this part begins.
-    axes : dict
-        The same, of all that it has been proven of.
-    totals : dict
-        Variable, over all rows -> how those over parts of the rows are put together.
-    free : list
-        What it takes that is the same for all rows.
-    in_parts : bool
-        Whether totals over parts of the rows are to be put together: increments then have to start from zero.
-    """
-
-    n: int
-    given: dict[Any, int]
-    axes: dict[Any, int] = field(default_factory=dict)
+    n: int  # rows
+    given: dict[Any, int]  # variable -> the axis along which its rows lie, of those with which this part begins
+    axes: dict[Any, int] = field(default_factory=dict)  # the same, of all that it has been proven of
+    #: Variable, over all rows -> how those over parts of the rows are put together.
     totals: dict[Any, Total] = field(default_factory=dict)
-    free: list[Any] = field(default_factory=list)
+    free: list[Any] = field(default_factory=list)  # what it takes that is the same for all rows
+    #: Whether totals over parts of the rows are to be put together: increments then have to start from zero.
     in_parts: bool = True
 
     def has(self, variable: Variable, axis: int) -> bool:
@@ -71,21 +72,9 @@ class Rows:
 def find_rows(outputs: Sequence[Any], data: Sequence[Any], fewest: int, in_parts: bool = True) -> Rows | None:
     """Find the part of a graph that goes row by row through the longest tables of data.
 
-    Parameters
-    ----------
-    outputs : sequence of variable
-    data : sequence of variable
-        Tables with n rows along any axis, and whatever else.
-    fewest : int
-        Of fewer rows it is not looked for.
-    in_parts : bool
-        As in :class:`Rows`.
-
-    Returns
-    -------
-    Rows or None
-        None where anything else is done with such a table, where a total has a part in what is done with one, or where
-        one of the outputs has rows itself.
+    The data are tables with n rows along any axis, and whatever else; of fewer rows than the fewest nothing is looked
+    for.  ``in_parts`` is as in :class:`Rows`.  Returns None where anything else is done with such a table, where a
+    total has a part in what is done with one, or where one of the outputs has rows itself.
     """
     n = max((length for one in data for length in one.type.shape if length), default=0)
     given = {one: one.type.shape.index(n) for one in data if one.type.shape.count(n) == 1}
@@ -200,3 +189,80 @@ def _are_lists(op: Any, places: Sequence[Any], rows: Rows) -> bool:
 def _are_zeros(variable: Variable) -> bool:
     value = variable.owner.inputs[0] if variable.owner and isinstance(variable.owner.op, Alloc) else variable
     return isinstance(value, Constant) and not np.any(value.data)
+
+
+# Equal rows ------------------------------------------------------------------------------------------------
+
+
+def merge_equal_rows(
+    outputs: Sequence[Any], data: Sequence[Any], values: Sequence[np.ndarray]
+) -> tuple[list[Any], list[Any], list[np.ndarray]]:
+    """Return outputs, data and values whose longest tables have no row twice; unchanged where little would be saved.
+
+    ``values`` are those of the data, which never change.
+    """
+    unchanged, rows = (list(outputs), list(data), list(values)), find_rows(outputs, data, _FEWEST, in_parts=False)
+    given = rows.given if rows is not None else {}
+    known = {one: _constant(one) for one in given} | dict(zip(data, values, strict=True))
+    if rows is None or any(known[one] is None for one in given):
+        return unchanged
+    tables = [np.moveaxis(known[one], axis, 0) for one, axis in given.items()]
+    if (found := _distinct(tables)) is None:
+        return unchanged
+    first, counts = found
+    cut = [np.moveaxis(table[first], 0, axis) for table, axis in zip(tables, given.values(), strict=True)]
+    short = [pt.tensor(dtype=one.type.dtype, shape=new.shape) for one, new in zip(given, cut, strict=True)]
+    weights = pt.tensor(dtype="int64", shape=counts.shape)
+    totals = _totals(rows, short, weights)
+    rest = [one for one in data if one not in given]
+    merged = clone_replace(list(outputs), totals, rebuild_strict=False)
+    return merged, [*rest, *short, weights], [*(known[one] for one in rest), *cut, counts]
+
+
+def _constant(variable: Any) -> Any:
+    """Return the value of a constant, also where it is repeated or its dimensions are in another order; else None."""
+    if isinstance(variable, Constant):
+        return variable.data
+    if variable.owner is None or not isinstance(variable.owner.op, Alloc | DimShuffle):
+        return None
+    value, *shape = map(_constant, variable.owner.inputs)
+    if value is None or any(length is None for length in shape):
+        return None
+    if shape:
+        return np.broadcast_to(value, [int(length) for length in shape])
+    storage: list[list[Any]] = [[None]]
+    variable.owner.op.perform(variable.owner, [value], storage)
+    return storage[0][0]
+
+
+def _totals(rows: Rows, tables: Sequence[Any], weights: Any) -> dict[Any, Any]:
+    """Return the totals of weighted rows, from tables of different rows alone."""
+    made: dict[Any, Any] = dict(zip(rows.given, tables, strict=True))
+    for node in toposort(list(rows.totals), blockers=[*rows.given, *rows.free]):
+        inputs = [made.get(one, one) for one in node.inputs]
+        how = rows.totals.get(node.outputs[0])
+        if how is not None and how.function is np.add:
+            place = 0 if isinstance(node.op, CAReduce) else 1  # products and increments take the rows' terms second
+            terms, axis = inputs[place], rows.axes[node.inputs[place]]
+            order = ["x" if dim != axis else 0 for dim in range(terms.type.ndim)]
+            counts = weights.astype(terms.type.dtype if is_float(terms) else "int64")
+            inputs[place] = terms * counts.dimshuffle(*order)
+        outputs: Any = node.op(*inputs, return_list=True)
+        made.update(zip(node.outputs, outputs, strict=True))
+    return {one: made[one].astype(one.type.dtype) for one in rows.totals}
+
+
+def _distinct(tables: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the first of all rows that are equal to the last bit, and their numbers; None where too many differ."""
+    # A table that repeats one row has a stride of zero along its rows.
+    columns = [column for table in tables if table.strides[0] for column in table.reshape(len(table), -1).T]
+    if len(columns) > _MOST_COLUMNS:
+        return None
+    codes = np.zeros(len(tables[0]), np.int64)
+    for column in map(np.ascontiguousarray, columns):
+        _, own = np.unique(column.view(f"u{column.itemsize}"), return_inverse=True)
+        codes = np.unique(codes * (own.max() + 1) + own, return_inverse=True)[1]
+        if codes.max() >= _LEFT * len(codes):
+            return None
+    _, first, counts = np.unique(codes, return_index=True, return_counts=True)
+    return first, counts

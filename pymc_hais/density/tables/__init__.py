@@ -1,1 +1,0 @@
-"""Tables of data: what goes row by row, and equal rows computed once."""
