@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_hais.core.protocols import Engine
-from pymc_hais.core.records import AnnealingRun, Ladder, Leg, Particles, ParticleState, Segment, SegmentTrace
+from pymc_hais.core.records import AnnealingRun, Ladder, Leg, Particles, ParticleState, Segment
 from pymc_hais.core.weights import (
     clean,
     discrepancy,
@@ -141,8 +141,11 @@ def anneal(
     statistics: list[dict[str, np.ndarray]] = []
     for segment in segments(ladder, leg):
         state, trace = engine.run_segment(state, inputs, segment, keys)
-        widths = np.diff(segment.betas)
-        row = weights.update(_increments(trace, widths), widths)
+        increments, widths = np.asarray(trace.log_increment), np.diff(segment.betas)
+        is_still = widths == 0.0
+        if is_still.any():  # exactly 0 where beta stays: a state may hold the values of another beta
+            increments = np.where(is_still[:, None], 0.0, increments)
+        row = weights.update(increments, widths)
         row["acceptance_rate"] = _mean_of_alive(np.asarray(trace.acceptance_rate), weights.log_weights)
         statistics.append(row)
         accepted += np.sum(trace.acceptance_rate, axis=1)
@@ -167,12 +170,6 @@ def anneal(
         n_infinite=weights.n_infinite,
         log_z_dropped=particles.log_z_dropped,
     )
-
-
-def _increments(trace: SegmentTrace, widths: np.ndarray) -> np.ndarray:
-    """Return the log increments (B, S, P), exactly 0 where beta stays: a state may hold the values of another beta."""
-    increments, is_still = np.asarray(trace.log_increment), widths == 0.0
-    return np.where(is_still[:, None], 0.0, increments) if is_still.any() else increments
 
 
 def _mean_of_alive(acceptance: np.ndarray, log_weights: np.ndarray) -> np.ndarray:

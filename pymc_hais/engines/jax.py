@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.core.process import memory, one_blas_thread
 from pymc_hais.core.protocols import Kernel, Path
@@ -20,8 +21,9 @@ from pymc_hais.density.jax_forms import functions
 from pymc_hais.density.jax_forms.row_blocks import widest_term
 from pymc_hais.engines.base import SharedEngine, on_tuple, spread
 from pymc_hais.engines.programs import compile_program
-from pymc_hais.engines.steps import pad_steps, starts_by_a_step, still, unevaluated
 from pymc_hais.engines.tiles import Tile, cut, cut_tiles, join_states, join_traces
+from pymc_hais.kernels import Hamiltonian
+from pymc_hais.kernels.leapfrog import CHEAP_DENSE
 
 #: The process that has loaded this module.
 _process = os.getpid()
@@ -99,6 +101,25 @@ def _choose_device(width: int, default: Any) -> Any:
         return default
 
 
+def _pad_steps(segment: Segment, dtype: Any) -> tuple[Any, ...]:
+    """Return a segment as a program takes it: of two lengths, so that there are two programs and not one for each S."""
+    n = len(segment.step_sizes)
+    length = SEGMENT_LENGTH if n <= SEGMENT_LENGTH else UNBROKEN_LENGTH
+    settings = [np.zeros(size, dtype) for size in (length + 1, length, length)]  # faster than np.pad
+    for padded, array in zip(settings, (segment.betas, segment.step_sizes, segment.persistence), strict=True):
+        padded[: len(array)] = array
+    return *settings, np.asarray(segment.metric, dtype), np.uint32(segment.start), np.int32(n)
+
+
+def _starts_by_a_step(kernel: Kernel, path: Path) -> bool:
+    """Whether a step of length zero that is always accepted evaluates positions once, and does nothing else.
+
+    Then no program is compiled for starts alone.
+    """
+    is_plain = isinstance(kernel, Hamiltonian) and kernel.keeps_gradients and kernel.constraints is None
+    return is_plain and kernel.n_gradients == 1 and not path.n_evaluations
+
+
 class JaxEngine(SharedEngine):
     """One whose density is a JAX function.
 
@@ -156,8 +177,8 @@ class JaxEngine(SharedEngine):
 
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D) and give them fresh momenta."""
-        if self._is_uniform and starts_by_a_step(self.kernel, self.path):
-            return self._move(unevaluated(positions), inputs, still(positions, self.kernel), keys)[0]
+        if self._is_uniform and _starts_by_a_step(self.kernel, self.path):
+            return self._start_by_a_step(positions, inputs, keys)
 
         def call(tile: Tile) -> ParticleState:
             data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
@@ -165,6 +186,18 @@ class JaxEngine(SharedEngine):
 
         tiles = self._tiles(positions.shape)
         return join_states(self._spread(call, tiles), tiles, positions.shape[:2])
+
+    def _start_by_a_step(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
+        """Evaluate positions by a step of length zero, with the noise of the initial momenta.
+
+        Its metric is dense where pilots learn dense ones, so that the program is the one that they run.
+        """
+        n_dims, zeros = positions.shape[-1], np.zeros_like(positions)
+        unevaluated = ParticleState(positions, zeros, zeros[..., 0], zeros[..., 0], zeros, zeros)
+        is_dense = self.kernel.step_size is None and 1 < n_dims <= CHEAP_DENSE
+        metric = np.eye(n_dims) if is_dense else np.ones(n_dims)
+        still = Segment(INITIAL_STEP, np.zeros(2), np.zeros(1), np.zeros(1), metric)
+        return self._move(unevaluated, inputs, still, keys)[0]
 
     def run_segment(
         self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
@@ -178,7 +211,7 @@ class JaxEngine(SharedEngine):
         self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, Sequence[SegmentTrace]]:
         """Run a segment; return the trace of each tile."""
-        shape, steps = state.log_ratio.shape, pad_steps(segment, state.position.dtype)
+        shape, steps = state.log_ratio.shape, _pad_steps(segment, state.position.dtype)
         tiles = self._tiles(shape)
 
         def call(tile: Tile) -> tuple[ParticleState, SegmentTrace]:
@@ -193,7 +226,7 @@ class JaxEngine(SharedEngine):
         self, positions: np.ndarray, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, ParticleState, SegmentTrace]:
         """Start at positions and run a segment from there, in one program."""
-        shape, steps = positions.shape[:2], pad_steps(segment, positions.dtype)
+        shape, steps = positions.shape[:2], _pad_steps(segment, positions.dtype)
         tiles = self._tiles(shape)
 
         def call(tile: Tile) -> tuple[ParticleState, ParticleState, SegmentTrace]:
@@ -269,7 +302,7 @@ def _start(engine: JaxEngine) -> Any:
 
 
 def _segment(engine: JaxEngine) -> Any:
-    has_start = starts_by_a_step(engine.kernel, engine.path)
+    has_start = _starts_by_a_step(engine.kernel, engine.path)
 
     def one(state, particle, data, key, step, before, beta, params):
         normal, uniform, sites = engine._noise(key, particle[None], step)

@@ -33,9 +33,8 @@ from pymc_hais.inputs.start import follow, read_start
 from pymc_hais.planning.starts import StartOptions
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.run.plan import Plan
-from pymc_hais.runner.options import Call, Compute, Sampling
 from pymc_hais.runner.progress import CallProgress
-from pymc_hais.runner.runner import Runner
+from pymc_hais.runner.runner import Call, Compute, Runner, Sampling
 from pymc_hais.runner.timing import start_clock
 from pymc_hais.runner.workers import Workers
 from pymc_hais.tuning import CONSTANT_SPEED, FINAL_MOVES, Recipe

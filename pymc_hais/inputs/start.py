@@ -11,7 +11,7 @@ from pymc_hais.planning.starts import GivenDraws, StartOptions
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.run.plan import Own, Plan, is_same_kernel
-from pymc_hais.runner.options import Sampling
+from pymc_hais.runner.runner import Sampling
 from pymc_hais.tuning import CONSTANT_SPEED
 
 

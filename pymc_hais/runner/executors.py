@@ -85,10 +85,6 @@ def _greet(executor: Executor) -> None:
         if not is_told and time.monotonic() - begin > _PATIENCE:
             _log.warning("No worker of `executor` has answered yet: is there one?")
             is_told = True
-    _read_answer(future)
-
-
-def _read_answer(future: Future) -> None:
     try:
         future.result()
     except (ImportError, AttributeError) as error:

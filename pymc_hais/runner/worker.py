@@ -25,7 +25,6 @@ class Job(Protocol):
 
     def perform(self, engine: Engine, report: Report) -> Any:
         """Do it."""
-        ...
 
 
 class Unknown(NamedTuple):
@@ -56,12 +55,10 @@ def _perform(parcel: Parcel, job: Job, cores: int, report: Report | None) -> Any
     engine = copy.copy(engine)  # shares the machine code; has threads of its own
     engine.set_cores(cores)
     try:
-        return job.perform(engine, report or _tell_nobody)
+        return job.perform(
+            engine, report or (lambda fraction, beta, log_z: None)
+        )  # elsewhere only a job's end is reported
     except OSError as error:  # a file that the model does not find, say, is no lost worker
         if error.errno != errno.ENOMEM:
             error.add_note(f"{OF_JOB}:\n{traceback.format_exc()}")  # which stays behind
         raise
-
-
-def _tell_nobody(fraction: float, beta: float, log_z: Any) -> None:
-    """Report nothing: of a job in another process only its end is reported."""
