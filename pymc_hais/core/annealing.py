@@ -227,8 +227,9 @@ def step_statistics(
     # Also of log ratios whose squares are infinite, and of steps whose squares are zero.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         var_ratio = np.maximum(square - mean**2, 0.0) / widths**2
+        ess = np.exp(2.0 * after - log_sum_exp(2.0 * paths))  # Kish's
     statistics = {
-        "ess": _ess(paths, after),
+        "ess": np.where(np.isneginf(after), float(paths.shape[-1]), ess),  # that of equal weights where all are zero
         "log_z": after - np.log(paths.shape[-1]),
         "discrepancy": moved,
         "mean_ratio": mean / widths,
@@ -236,10 +237,3 @@ def step_statistics(
         "n_lost": lost.sum(axis=-1),
     }
     return paths, statistics
-
-
-def _ess(paths: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """Return Kish's effective sample size; that of equal weights where all are zero."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        ess = np.exp(2.0 * total - log_sum_exp(2.0 * paths))
-    return np.where(np.isneginf(total), float(paths.shape[-1]), ess)

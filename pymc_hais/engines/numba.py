@@ -127,7 +127,11 @@ class NumbaEngine(SharedEngine):
             calls.append((_plain(key), *settings, first_step, *own, self._data_of(b, inputs)))
         kind = (self.path.name, segment.metric.ndim, *(np.ndim(array) for array in self.path.arrays))
         if kind not in self._compiled:
-            self._compile(calls[0], kind)
+            begin = time.perf_counter()
+            with quiet_compilation():
+                self._segment(0, 0, *calls[0])
+            self._compiled.add(kind)
+            self.clock.seconds += time.perf_counter() - begin
         # Chunks of every population's particles, moved on several threads.
         n_chunks = 1 if self._cores == 1 else max(1, _CHUNKS * self._cores // len(calls))
         edges = np.linspace(0, n_particles, n_chunks + 1).astype(int).tolist()
@@ -135,13 +139,6 @@ class NumbaEngine(SharedEngine):
         with one_blas_thread:
             spread(lambda task: self._segment(*task), tasks, self._cores)
         return state, trace
-
-    def _compile(self, rest: tuple, kind: tuple) -> None:
-        begin = time.perf_counter()
-        with quiet_compilation():
-            self._segment(0, 0, *rest)
-        self._compiled.add(kind)
-        self.clock.seconds += time.perf_counter() - begin
 
 
 def compile_segment(density: Any, n_dims: int, kernel: Kernel, path: Path, dtype: np.dtype) -> Any:

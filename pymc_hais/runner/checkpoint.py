@@ -89,19 +89,15 @@ def describe(value: Any, name: str = "", depth: int = 0) -> Any:
             parts = {one.name: getattr(value, one.name) for one in fields(value)}
             own = {key: describe(one, f"{name}, {key}", depth + 1) for key, one in parts.items()}
             return {"class": type(value).__qualname__, **own}
-    return _digest_of(value, name)
-
-
-def _digest_of(value: Any, name: str) -> str:
     walk = Walk()
-    digest = walk.digest(value)
+    content_digest = walk.digest(value)
     if walk.unreadable:
         raise ValueError(
             f"`checkpoint` cannot tell whether a call is this one: what is in an argument cannot be described "
             f"({name}: {walk.unreadable[0]}). Pass an object without it, or do without `checkpoint`."
         )
     shape = f" {value.dtype} {value.shape}" if isinstance(value, np.ndarray) else ""
-    return f"{getattr(value, '__qualname__', type(value).__qualname__)}{shape} {digest[:24]}"
+    return f"{getattr(value, '__qualname__', type(value).__qualname__)}{shape} {content_digest[:24]}"
 
 
 @dataclass(frozen=True, eq=False)

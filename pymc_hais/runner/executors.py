@@ -38,38 +38,7 @@ def check_executor(executor: Executor | None) -> None:
             "`executor` forks this process, and threads of JAX and Numba do not survive that: pass "
             'ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn")).'
         )
-    _greet(executor)
-
-
-def renew(executor: Executor | None) -> ProcessPoolExecutor | None:
-    """Return a new executor for one that the death of a worker has broken; None if it cannot be renewed."""
-    if type(executor) is not ProcessPoolExecutor:
-        return None
-    private: Any = executor  # its size and its way to start processes have no public names
-    return ProcessPoolExecutor(
-        private._max_workers,
-        private._mp_context,
-        private._initializer,
-        private._initargs,
-        max_tasks_per_child=private._max_tasks_per_child,
-    )
-
-
-def is_loss(error: BaseException) -> bool:
-    """Whether an error comes from a worker, its memory or its connection, and not from the job."""
-    if any(note.startswith(OF_JOB) for note in getattr(error, "__notes__", ())):
-        return False
-    is_known = isinstance(error, BrokenExecutor | CancelledError | MemoryError | OSError)
-    return is_known or type(error).__name__ == "KilledWorker" or "RESOURCE_EXHAUSTED" in str(error)
-
-
-def shown(error: BaseException) -> str:
-    """Return the first line of an error."""
-    return str(error).split("\n")[0] or type(error).__name__
-
-
-def _greet(executor: Executor) -> None:
-    """Let a worker import what it needs, and compare versions; threads of this process need neither."""
+    # Let a worker import what it needs, and compare versions; threads of this process need neither.
     try:
         future = executor.submit(hais_hello, Parcel("", installed()))
     except RuntimeError as error:
@@ -100,6 +69,33 @@ def _greet(executor: Executor) -> None:
         raise ValueError(
             "`executor` has cancelled its first job: pass one whose workers are reachable, and not closed."
         ) from error
+
+
+def renew(executor: Executor | None) -> ProcessPoolExecutor | None:
+    """Return a new executor for one that the death of a worker has broken; None if it cannot be renewed."""
+    if type(executor) is not ProcessPoolExecutor:
+        return None
+    private: Any = executor  # its size and its way to start processes have no public names
+    return ProcessPoolExecutor(
+        private._max_workers,
+        private._mp_context,
+        private._initializer,
+        private._initargs,
+        max_tasks_per_child=private._max_tasks_per_child,
+    )
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether an error comes from a worker, its memory or its connection, and not from the job."""
+    if any(note.startswith(OF_JOB) for note in getattr(error, "__notes__", ())):
+        return False
+    is_known = isinstance(error, BrokenExecutor | CancelledError | MemoryError | OSError)
+    return is_known or type(error).__name__ == "KilledWorker" or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def shown(error: BaseException) -> str:
+    """Return the first line of an error."""
+    return str(error).split("\n")[0] or type(error).__name__
 
 
 def _wrong(executor: object) -> ValueError:
