@@ -42,23 +42,16 @@ class Start(NamedTuple):
     def evaluate(self, engine: Engine) -> Particles:
         """Evaluate the draws at beta = 0."""
         state = engine.start(self.positions, self.inputs, self.keys)
-        log_z_dropped = _log_mean(state, self.clipped)
+        log_z_dropped = np.full(len(self.clipped), -np.inf)  # what clipped draws would add, at most
+        if self.clipped.any():
+            # Beyond the range of floating point the density cannot be evaluated, so the target is the model on the
+            # numbers that a computer holds; giving these draws weight zero is unbiased for that.  At the edge of the
+            # range the likelihood says how much is missing.
+            log_ratio = np.asarray(state.log_ratio, np.float64)
+            log_z_dropped = log_mean_exp(np.where(self.clipped & ~np.isnan(log_ratio), log_ratio, -np.inf))
         rngs = copy.deepcopy(self.rngs)  # a job that is done again finds its numbers as they were
         populations = (self.alive, self.ancestors, self.parts, self.inputs, self.keys)
         return Particles(state, *populations, rngs, log_z_dropped)
-
-
-def _log_mean(state: ParticleState, clipped: np.ndarray) -> np.ndarray:
-    """Return what clipped draws would add to the log mean likelihood (B,), at most.
-
-    Beyond the range of floating point the density cannot be evaluated, so the target is the model on the numbers that a
-    computer holds; giving these draws weight zero is unbiased for that.  At the edge of the range the likelihood says
-    how much is missing.
-    """
-    if not clipped.any():
-        return np.full(len(clipped), -np.inf)
-    log_ratio = np.asarray(state.log_ratio, np.float64)
-    return log_mean_exp(np.where(clipped & ~np.isnan(log_ratio), log_ratio, -np.inf))
 
 
 def segments(ladder: Ladder, leg: Leg) -> Iterator[Segment]:

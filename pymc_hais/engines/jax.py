@@ -6,7 +6,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -180,12 +180,8 @@ class JaxEngine(SharedEngine):
         if self._is_uniform and _starts_by_a_step(self.kernel, self.path):
             return self._start_by_a_step(positions, inputs, keys)
 
-        def call(tile: Tile) -> ParticleState:
-            data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
-            return self._call("start", _start, (cut(positions, tile), data, own, tile.numbers))
-
         tiles = self._tiles(positions.shape)
-        return join_states(self._spread(call, tiles), tiles, positions.shape[:2])
+        return join_states(self._run("start", positions, inputs, keys, tiles), tiles, positions.shape[:2])
 
     def _start_by_a_step(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions by a step of length zero, with the noise of the initial momenta.
@@ -213,13 +209,7 @@ class JaxEngine(SharedEngine):
         """Run a segment; return the trace of each tile."""
         shape, steps = state.log_ratio.shape, _pad_steps(segment, state.position.dtype)
         tiles = self._tiles(shape)
-
-        def call(tile: Tile) -> tuple[ParticleState, SegmentTrace]:
-            part = ParticleState(*(cut(leaf, tile) for leaf in state))
-            data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
-            return self._call("segment", _segment, (part, data, own, tile.numbers, *steps))
-
-        moved, traces = zip(*self._spread(call, tiles), strict=True)
+        moved, traces = zip(*self._run("segment", state, inputs, keys, tiles, steps), strict=True)
         return join_states(moved, tiles, shape), traces
 
     def visit(
@@ -228,25 +218,18 @@ class JaxEngine(SharedEngine):
         """Start at positions and run a segment from there, in one program."""
         shape, steps = positions.shape[:2], _pad_steps(segment, positions.dtype)
         tiles = self._tiles(shape)
-
-        def call(tile: Tile) -> tuple[ParticleState, ParticleState, SegmentTrace]:
-            data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
-            return self._call("visit", _visit, (cut(positions, tile), data, own, tile.numbers, *steps))
-
-        firsts, moved, traces = zip(*self._spread(call, tiles), strict=True)
+        firsts, moved, traces = zip(*self._run("visit", positions, inputs, keys, tiles, steps), strict=True)
         trace = join_traces(traces, tiles, shape, len(segment.step_sizes))
         return join_states(firsts, tiles, shape), join_states(moved, tiles, shape), trace
 
     def grain(self, n: int) -> int:
         """Return how many particles the program that evaluates n of them takes at a time.
 
-        Multiples of it, up to n, run the same program.
+        Multiples of it, up to n, run the same program; other numbers are compiled anew.
         """
         return len(self._tiles((1, n))[0].particles)
 
-    def tile(self, n: int) -> int:
-        """Return the grain: other numbers than its multiples are compiled anew."""
-        return self.grain(n)
+    tile = grain
 
     def _tiles(self, shape: tuple[int, ...]) -> list[Tile]:
         if self._is_on_cpu:
@@ -256,12 +239,20 @@ class JaxEngine(SharedEngine):
         most = max(_FEWER[-1], min(most, elements // self._width))
         return cut_tiles(shape[0], shape[1], most if most > _FEWER[0] else next(n for n in _FEWER if n <= most))
 
-    def _spread(self, call: Callable[[Tile], Any], tiles: Sequence[Tile]) -> Sequence[Any]:
-        """Call for each tile, and wait for the results: XLA returns before it has called BLAS."""
+    def _run(
+        self, name: str, whole: Any, inputs: Sequence[np.ndarray], keys: np.ndarray, tiles: list[Tile], steps: Any = ()
+    ) -> Sequence[Any]:
+        """Call a program for each tile of a state or of positions, and wait: XLA returns before it has called BLAS."""
+
+        def call(tile: Tile) -> Any:
+            part = jax.tree.map(lambda leaf: cut(leaf, tile), whole)
+            data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
+            return self._call(name, (part, data, own, tile.numbers, *steps))
+
         with one_blas_thread:
             return jax.block_until_ready(spread(call, tiles, self._cores))
 
-    def _call(self, name: str, build: Callable[[Self], Any], args: tuple) -> Any:
+    def _call(self, name: str, args: tuple) -> Any:
         """Call a program, compiled once for each shape; threads wait for the one that compiles it."""
         _refuse_forked()
         kind = (name, self.path.name, *(np.shape(leaf) for leaf in jax.tree.leaves(args)))
@@ -269,7 +260,7 @@ class JaxEngine(SharedEngine):
             with self._compiling:
                 if kind not in self._programs:
                     begin = time.perf_counter()
-                    self._refuse_too_large(program := compile_program(build(self), args, self._device))
+                    self._refuse_too_large(program := compile_program(_PROGRAMS[name](self), args, self._device))
                     self._programs[kind] = program
                     self.clock.seconds += time.perf_counter() - begin
         return self._programs[kind](*args)
@@ -342,3 +333,6 @@ def _visit(engine: JaxEngine) -> Any:
         return first, *segment(first, data, keys, particles, *steps)
 
     return visit
+
+
+_PROGRAMS: dict[str, Callable[[JaxEngine], Any]] = {"start": _start, "segment": _segment, "visit": _visit}

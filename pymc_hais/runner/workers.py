@@ -17,9 +17,8 @@ from pymc_hais.core.annealing import Report
 from pymc_hais.core.protocols import Engine
 from pymc_hais.engines.transport import Parcel, forget, installed, keep, pack
 from pymc_hais.runner.checkpoint import Checkpoint
-from pymc_hais.runner.executors import POLL, is_loss, renew, shown
+from pymc_hais.runner.executors import POLL, Job, Unknown, hais_anneal, hais_pilot, is_loss, renew, shown
 from pymc_hais.runner.progress import Shares, part
-from pymc_hais.runner.worker import Job, Unknown, hais_anneal, hais_pilot
 
 _log = logging.getLogger("pymc.hais")
 
