@@ -142,7 +142,7 @@ def warm_up() -> float:
     """Import what a worker imports, and evaluate something in JAX."""
     import jax.numpy as jnp
 
-    import pymc_hais.runner.worker  # noqa: F401
+    import pymc_hais.runner.executors  # noqa: F401
 
     jnp.ones(3).sum().block_until_ready()
     return peak()

@@ -193,6 +193,7 @@ BASES_OF = {
 #: Modules that reach private attributes of others, each with its reason.
 REACHING = {
     "density/compat": "the home of what is private in PyMC and PyTensor",
+    "density/identity/readers": "the name of a library that ctypes has loaded, for a message",
     "integrations/persistent_hmc": "the density of PyMC's own base class of step methods",
     "engines/programs": "JAX's cache on disk; without these names it serves unchecked",
     "runner/executors": "the settings of the user's executor, for another one like it",

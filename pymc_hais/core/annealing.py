@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_hais.core.protocols import Engine
-from pymc_hais.core.records import AnnealingRun, Ladder, Leg, Particles, ParticleState, Segment, SegmentTrace
+from pymc_hais.core.records import AnnealingRun, Ladder, Leg, Particles, ParticleState, Segment
 from pymc_hais.core.weights import (
     clean,
     discrepancy,
@@ -42,23 +42,16 @@ class Start(NamedTuple):
     def evaluate(self, engine: Engine) -> Particles:
         """Evaluate the draws at beta = 0."""
         state = engine.start(self.positions, self.inputs, self.keys)
-        log_z_dropped = _log_mean(state, self.clipped)
+        log_z_dropped = np.full(len(self.clipped), -np.inf)  # what clipped draws would add, at most
+        if self.clipped.any():
+            # Beyond the range of floating point the density cannot be evaluated, so the target is the model on the
+            # numbers that a computer holds; giving these draws weight zero is unbiased for that.  At the edge of the
+            # range the likelihood says how much is missing.
+            log_ratio = np.asarray(state.log_ratio, np.float64)
+            log_z_dropped = log_mean_exp(np.where(self.clipped & ~np.isnan(log_ratio), log_ratio, -np.inf))
         rngs = copy.deepcopy(self.rngs)  # a job that is done again finds its numbers as they were
         populations = (self.alive, self.ancestors, self.parts, self.inputs, self.keys)
         return Particles(state, *populations, rngs, log_z_dropped)
-
-
-def _log_mean(state: ParticleState, clipped: np.ndarray) -> np.ndarray:
-    """Return what clipped draws would add to the log mean likelihood (B,), at most.
-
-    Beyond the range of floating point the density cannot be evaluated, so the target is the model on the numbers that a
-    computer holds; giving these draws weight zero is unbiased for that.  At the edge of the range the likelihood says
-    how much is missing.
-    """
-    if not clipped.any():
-        return np.full(len(clipped), -np.inf)
-    log_ratio = np.asarray(state.log_ratio, np.float64)
-    return log_mean_exp(np.where(clipped & ~np.isnan(log_ratio), log_ratio, -np.inf))
 
 
 def segments(ladder: Ladder, leg: Leg) -> Iterator[Segment]:
@@ -141,8 +134,11 @@ def anneal(
     statistics: list[dict[str, np.ndarray]] = []
     for segment in segments(ladder, leg):
         state, trace = engine.run_segment(state, inputs, segment, keys)
-        widths = np.diff(segment.betas)
-        row = weights.update(_increments(trace, widths), widths)
+        increments, widths = np.asarray(trace.log_increment), np.diff(segment.betas)
+        is_still = widths == 0.0
+        if is_still.any():  # exactly 0 where beta stays: a state may hold the values of another beta
+            increments = np.where(is_still[:, None], 0.0, increments)
+        row = weights.update(increments, widths)
         row["acceptance_rate"] = _mean_of_alive(np.asarray(trace.acceptance_rate), weights.log_weights)
         statistics.append(row)
         accepted += np.sum(trace.acceptance_rate, axis=1)
@@ -167,12 +163,6 @@ def anneal(
         n_infinite=weights.n_infinite,
         log_z_dropped=particles.log_z_dropped,
     )
-
-
-def _increments(trace: SegmentTrace, widths: np.ndarray) -> np.ndarray:
-    """Return the log increments (B, S, P), exactly 0 where beta stays: a state may hold the values of another beta."""
-    increments, is_still = np.asarray(trace.log_increment), widths == 0.0
-    return np.where(is_still[:, None], 0.0, increments) if is_still.any() else increments
 
 
 def _mean_of_alive(acceptance: np.ndarray, log_weights: np.ndarray) -> np.ndarray:
@@ -230,8 +220,9 @@ def step_statistics(
     # Also of log ratios whose squares are infinite, and of steps whose squares are zero.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         var_ratio = np.maximum(square - mean**2, 0.0) / widths**2
+        ess = np.exp(2.0 * after - log_sum_exp(2.0 * paths))  # Kish's
     statistics = {
-        "ess": _ess(paths, after),
+        "ess": np.where(np.isneginf(after), float(paths.shape[-1]), ess),  # that of equal weights where all are zero
         "log_z": after - np.log(paths.shape[-1]),
         "discrepancy": moved,
         "mean_ratio": mean / widths,
@@ -239,10 +230,3 @@ def step_statistics(
         "n_lost": lost.sum(axis=-1),
     }
     return paths, statistics
-
-
-def _ess(paths: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """Return Kish's effective sample size; that of equal weights where all are zero."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        ess = np.exp(2.0 * total - log_sum_exp(2.0 * paths))
-    return np.where(np.isneginf(total), float(paths.shape[-1]), ess)

@@ -63,17 +63,8 @@ class _Memory:
 
     def take(self, which: np.ndarray) -> None:
         """Keep some of the starts only."""
-        self.s, self.y, self.rho, self.gamma = (
-            self.s[:, which],
-            self.y[:, which],
-            self.rho[:, which],
-            self.gamma[which],
-        )
-
-    @property
-    def n_pairs(self) -> np.ndarray:
-        """How many pairs count for each start, (n,)."""
-        return np.sum(self.rho > 0.0, axis=0)
+        self.s, self.y, self.rho = self.s[:, which], self.y[:, which], self.rho[:, which]
+        self.gamma = self.gamma[which]
 
     def forget(self, which: np.ndarray) -> None:
         """Start anew."""
@@ -127,7 +118,7 @@ def ascend(
         along = np.where(has_memory[:, None], step * factor[:, None], gradient * (length / norm)[:, None])
         rise = np.where(has_memory, slope * factor, length * norm)
         # A few pairs, of narrow directions, say nothing of the wide ones.
-        is_known = memory.n_pairs >= min(_STEPS.memory, x.shape[1])
+        is_known = np.sum(memory.rho > 0.0, axis=0) >= min(_STEPS.memory, x.shape[1])
         level = np.where(is_known & has_memory & (0.5 * slope < tolerance), level + 1, 0)
         is_top = (level >= _STEPS.level) | (0.5 * norm**2 < tolerance)
         tried = x + (along * metric if metric.ndim == 1 else along @ metric.T)

@@ -1,18 +1,21 @@
 """The choice of the engine for a model: the user's, or the fastest one that the graph supports."""
 
+import functools
 import importlib.util
 import logging
 import time
 import warnings
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import cloudpickle
 
 from pymc_hais.core.protocols import Engine, Kernel
 from pymc_hais.density.compat import traceable, unsupported_op
 from pymc_hais.density.compiling import check_mode, compile_density, compile_options
 from pymc_hais.density.density import DensityGraph
-from pymc_hais.engines.source import Source
 from pymc_hais.kernels.paths import Geometric, Parameters
 
 _log = logging.getLogger("pymc.hais")
@@ -57,6 +60,37 @@ def _has_jax() -> bool:
     return importlib.util.find_spec("jax") is not None
 
 
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What an engine was compiled from, apart from the model, and ready for another process."""
+
+    graph: DensityGraph  # in an empty model, which lets the user's own go
+    backend: str
+    compile_kwargs: dict[str, Any]
+    kernel: Kernel | None
+
+    @functools.cached_property
+    def content(self) -> bytes:
+        """Return the program without its data: other data of the same shapes can be bound to it.
+
+        Raises ValueError if a part of the model cannot leave this process.
+        """
+        bare = replace(self, graph=replace(self.graph, data_values=[]))
+        try:
+            return cloudpickle.dumps(bare)
+        except Exception as error:  # whatever a user's own Op or mode raises
+            raise ValueError(
+                f"The model cannot be sent to another process: {error}. Define what it uses in an importable module, "
+                "without open files or locks, or leave out `executor`."
+            ) from error
+
+    @classmethod
+    def read(cls, content: bytes) -> Self:
+        """Take back what :attr:`content` was written from, without its data."""
+        source: Self = cloudpickle.loads(content)
+        return source
+
+
 def compile_engine(
     graph: DensityGraph, backend: str | None, compile_kwargs: dict, kernel: Kernel | None = None
 ) -> Engine:
@@ -73,7 +107,12 @@ def compile_engine(
 
 
 def _choose(graph: DensityGraph, backend: str | None, compile_kwargs: dict, kernel: Kernel | None) -> Engine:
-    _check_constraints(kernel, graph.layout.n_dims)
+    constraints, n_dims = None if kernel is None else kernel.constraints, graph.layout.n_dims
+    if constraints is not None and constraints.n_dims != n_dims:
+        raise ValueError(
+            f"The kernel's constraints have {constraints.n_dims} dimensions and the model's unconstrained vector "
+            f"has {n_dims}: pass normals of shape (m, {n_dims})."
+        )
     if backend is not None or "mode" in compile_kwargs:  # never both
         try:
             return _compile(backend or "python", graph, compile_kwargs, kernel)
@@ -107,21 +146,12 @@ def _choose(graph: DensityGraph, backend: str | None, compile_kwargs: dict, kern
     return engine
 
 
-def _check_constraints(kernel: Kernel | None, n_dims: int) -> None:
-    constraints = None if kernel is None else kernel.constraints
-    if constraints is not None and constraints.n_dims != n_dims:
-        raise ValueError(
-            f"The kernel's constraints have {constraints.n_dims} dimensions and the model's unconstrained vector "
-            f"has {n_dims}: pass normals of shape (m, {n_dims})."
-        )
-
-
 def _compile(backend: str, graph: DensityGraph, compile_kwargs: dict, kernel: Kernel | None) -> Engine:
-    return compile_source(Source.of(graph, backend, compile_kwargs, kernel))
+    return compile_source(Source(graph.without_model(), backend, compile_kwargs, kernel))
 
 
 def compile_source(source: Source) -> Engine:
-    """Compile an engine from a :class:`pymc_hais.engines.source.Source`, here or in another process."""
+    """Compile an engine from a :class:`Source`, here or in another process."""
     begin = time.perf_counter()
     engine = _build(source)
     engine.source = source

@@ -6,12 +6,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pymc_hais.core.annealing import SEGMENT_LENGTH, UNBROKEN_LENGTH
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.core.process import memory, one_blas_thread
 from pymc_hais.core.protocols import Kernel, Path
@@ -20,8 +21,9 @@ from pymc_hais.density.jax_forms import functions
 from pymc_hais.density.jax_forms.row_blocks import widest_term
 from pymc_hais.engines.base import SharedEngine, on_tuple, spread
 from pymc_hais.engines.programs import compile_program
-from pymc_hais.engines.steps import pad_steps, starts_by_a_step, still, unevaluated
 from pymc_hais.engines.tiles import Tile, cut, cut_tiles, join_states, join_traces
+from pymc_hais.kernels import Hamiltonian
+from pymc_hais.kernels.leapfrog import CHEAP_DENSE
 
 #: The process that has loaded this module.
 _process = os.getpid()
@@ -99,6 +101,25 @@ def _choose_device(width: int, default: Any) -> Any:
         return default
 
 
+def _pad_steps(segment: Segment, dtype: Any) -> tuple[Any, ...]:
+    """Return a segment as a program takes it: of two lengths, so that there are two programs and not one for each S."""
+    n = len(segment.step_sizes)
+    length = SEGMENT_LENGTH if n <= SEGMENT_LENGTH else UNBROKEN_LENGTH
+    settings = [np.zeros(size, dtype) for size in (length + 1, length, length)]  # faster than np.pad
+    for padded, array in zip(settings, (segment.betas, segment.step_sizes, segment.persistence), strict=True):
+        padded[: len(array)] = array
+    return *settings, np.asarray(segment.metric, dtype), np.uint32(segment.start), np.int32(n)
+
+
+def _starts_by_a_step(kernel: Kernel, path: Path) -> bool:
+    """Whether a step of length zero that is always accepted evaluates positions once, and does nothing else.
+
+    Then no program is compiled for starts alone.
+    """
+    is_plain = isinstance(kernel, Hamiltonian) and kernel.keeps_gradients and kernel.constraints is None
+    return is_plain and kernel.n_gradients == 1 and not path.n_evaluations
+
+
 class JaxEngine(SharedEngine):
     """One whose density is a JAX function.
 
@@ -156,15 +177,23 @@ class JaxEngine(SharedEngine):
 
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D) and give them fresh momenta."""
-        if self._is_uniform and starts_by_a_step(self.kernel, self.path):
-            return self._move(unevaluated(positions), inputs, still(positions, self.kernel), keys)[0]
-
-        def call(tile: Tile) -> ParticleState:
-            data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
-            return self._call("start", _start, (cut(positions, tile), data, own, tile.numbers))
+        if self._is_uniform and _starts_by_a_step(self.kernel, self.path):
+            return self._start_by_a_step(positions, inputs, keys)
 
         tiles = self._tiles(positions.shape)
-        return join_states(self._spread(call, tiles), tiles, positions.shape[:2])
+        return join_states(self._run("start", positions, inputs, keys, tiles), tiles, positions.shape[:2])
+
+    def _start_by_a_step(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
+        """Evaluate positions by a step of length zero, with the noise of the initial momenta.
+
+        Its metric is dense where pilots learn dense ones, so that the program is the one that they run.
+        """
+        n_dims, zeros = positions.shape[-1], np.zeros_like(positions)
+        unevaluated = ParticleState(positions, zeros, zeros[..., 0], zeros[..., 0], zeros, zeros)
+        is_dense = self.kernel.step_size is None and 1 < n_dims <= CHEAP_DENSE
+        metric = np.eye(n_dims) if is_dense else np.ones(n_dims)
+        still = Segment(INITIAL_STEP, np.zeros(2), np.zeros(1), np.zeros(1), metric)
+        return self._move(unevaluated, inputs, still, keys)[0]
 
     def run_segment(
         self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
@@ -178,42 +207,29 @@ class JaxEngine(SharedEngine):
         self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, Sequence[SegmentTrace]]:
         """Run a segment; return the trace of each tile."""
-        shape, steps = state.log_ratio.shape, pad_steps(segment, state.position.dtype)
+        shape, steps = state.log_ratio.shape, _pad_steps(segment, state.position.dtype)
         tiles = self._tiles(shape)
-
-        def call(tile: Tile) -> tuple[ParticleState, SegmentTrace]:
-            part = ParticleState(*(cut(leaf, tile) for leaf in state))
-            data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
-            return self._call("segment", _segment, (part, data, own, tile.numbers, *steps))
-
-        moved, traces = zip(*self._spread(call, tiles), strict=True)
+        moved, traces = zip(*self._run("segment", state, inputs, keys, tiles, steps), strict=True)
         return join_states(moved, tiles, shape), traces
 
     def visit(
         self, positions: np.ndarray, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, ParticleState, SegmentTrace]:
         """Start at positions and run a segment from there, in one program."""
-        shape, steps = positions.shape[:2], pad_steps(segment, positions.dtype)
+        shape, steps = positions.shape[:2], _pad_steps(segment, positions.dtype)
         tiles = self._tiles(shape)
-
-        def call(tile: Tile) -> tuple[ParticleState, ParticleState, SegmentTrace]:
-            data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
-            return self._call("visit", _visit, (cut(positions, tile), data, own, tile.numbers, *steps))
-
-        firsts, moved, traces = zip(*self._spread(call, tiles), strict=True)
+        firsts, moved, traces = zip(*self._run("visit", positions, inputs, keys, tiles, steps), strict=True)
         trace = join_traces(traces, tiles, shape, len(segment.step_sizes))
         return join_states(firsts, tiles, shape), join_states(moved, tiles, shape), trace
 
     def grain(self, n: int) -> int:
         """Return how many particles the program that evaluates n of them takes at a time.
 
-        Multiples of it, up to n, run the same program.
+        Multiples of it, up to n, run the same program; other numbers are compiled anew.
         """
         return len(self._tiles((1, n))[0].particles)
 
-    def tile(self, n: int) -> int:
-        """Return the grain: other numbers than its multiples are compiled anew."""
-        return self.grain(n)
+    tile = grain
 
     def _tiles(self, shape: tuple[int, ...]) -> list[Tile]:
         if self._is_on_cpu:
@@ -223,12 +239,20 @@ class JaxEngine(SharedEngine):
         most = max(_FEWER[-1], min(most, elements // self._width))
         return cut_tiles(shape[0], shape[1], most if most > _FEWER[0] else next(n for n in _FEWER if n <= most))
 
-    def _spread(self, call: Callable[[Tile], Any], tiles: Sequence[Tile]) -> Sequence[Any]:
-        """Call for each tile, and wait for the results: XLA returns before it has called BLAS."""
+    def _run(
+        self, name: str, whole: Any, inputs: Sequence[np.ndarray], keys: np.ndarray, tiles: list[Tile], steps: Any = ()
+    ) -> Sequence[Any]:
+        """Call a program for each tile of a state or of positions, and wait: XLA returns before it has called BLAS."""
+
+        def call(tile: Tile) -> Any:
+            part = jax.tree.map(lambda leaf: cut(leaf, tile), whole)
+            data, own = self._data_of(tile.populations, inputs), keys[tile.populations]
+            return self._call(name, (part, data, own, tile.numbers, *steps))
+
         with one_blas_thread:
             return jax.block_until_ready(spread(call, tiles, self._cores))
 
-    def _call(self, name: str, build: Callable[[Self], Any], args: tuple) -> Any:
+    def _call(self, name: str, args: tuple) -> Any:
         """Call a program, compiled once for each shape; threads wait for the one that compiles it."""
         _refuse_forked()
         kind = (name, self.path.name, *(np.shape(leaf) for leaf in jax.tree.leaves(args)))
@@ -236,7 +260,7 @@ class JaxEngine(SharedEngine):
             with self._compiling:
                 if kind not in self._programs:
                     begin = time.perf_counter()
-                    self._refuse_too_large(program := compile_program(build(self), args, self._device))
+                    self._refuse_too_large(program := compile_program(_PROGRAMS[name](self), args, self._device))
                     self._programs[kind] = program
                     self.clock.seconds += time.perf_counter() - begin
         return self._programs[kind](*args)
@@ -269,7 +293,7 @@ def _start(engine: JaxEngine) -> Any:
 
 
 def _segment(engine: JaxEngine) -> Any:
-    has_start = starts_by_a_step(engine.kernel, engine.path)
+    has_start = _starts_by_a_step(engine.kernel, engine.path)
 
     def one(state, particle, data, key, step, before, beta, params):
         normal, uniform, sites = engine._noise(key, particle[None], step)
@@ -309,3 +333,6 @@ def _visit(engine: JaxEngine) -> Any:
         return first, *segment(first, data, keys, particles, *steps)
 
     return visit
+
+
+_PROGRAMS: dict[str, Callable[[JaxEngine], Any]] = {"start": _start, "segment": _segment, "visit": _visit}

@@ -1,5 +1,7 @@
-"""JAX's compiled programs and their cache."""
+"""JAX's compiled programs, and their cache on disk, so that another process need not compile them again."""
 
+import contextlib
+import logging
 import os
 import threading
 from pathlib import Path
@@ -7,9 +9,15 @@ from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
+from platformdirs import user_cache_path
 
-from pymc_hais.engines.disk import CheckedCache, cache_folder
+from pymc_hais.core.files import digest
 
+_log = logging.getLogger("pymc.hais")
+
+#: Environment variable that names the folder, or turns the cache off.
+CACHE_VARIABLE = "PYMC_HAIS_CACHE"
+_OFF = ("0", "off", "false", "no")
 #: JAX's settings are the process's own: one compilation at a time changes them.
 _configuring = threading.Lock()
 #: Bytes of compiled programs that are kept on disk; the least recently used are dropped beyond.
@@ -61,3 +69,64 @@ def _check_entries(folder: Path) -> None:
             private._cache = checked
     except (AttributeError, ImportError):  # of another version, whose own cache does as well
         pass
+
+
+def cache_folder() -> Path | None:
+    """Return the folder for compiled programs; None if the cache is off or the folder cannot be written.
+
+    ``PYMC_HAIS_CACHE`` names it; ``off`` (or 0, false, no) turns the cache off.  By default it is ``pymc_hais`` in the
+    user's own folder for caches.
+    """
+    given = os.environ.get(CACHE_VARIABLE, "")
+    if given.lower() in _OFF:
+        return None
+    folder = Path(given).expanduser() if given else user_cache_path("pymc_hais", appauthor=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+class CheckedCache:
+    """JAX's cache of compiled programs, whose entries end with their digest.
+
+    JAX writes its files in place, so that a process that is killed leaves a part of one.  JAX would warn of it in every
+    later process, and never write it again.  Here a damaged entry counts as none, and the next program replaces it.
+
+    Parameters
+    ----------
+    cache : jax._src.lru_cache.LRUCache
+        With ``get(key)`` and ``put(key, value)``.
+    folder : Path
+        Its folder, with a file ``{key}-cache`` for each entry.
+    """
+
+    def __init__(self, cache: Any, folder: Path) -> None:
+        self._cache, self._folder = cache, folder
+        self._path = str(folder)  # JAX logs it
+
+    def get(self, key: str) -> bytes | None:
+        """Return an entry, or None where there is none that can be read."""
+        try:
+            content = self._cache.get(key)
+        except OSError as error:
+            _log.debug("An entry of the cache of programs cannot be read: %s", error)
+            return None
+        if content is None:
+            return None
+        size = len(digest(b""))
+        return content[:-size] if content[-size:] == digest(content[:-size]) else None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Write an entry, in place of an older one that :meth:`get` or JAX could not read.
+
+        A folder that cannot be written, or is full, leaves the program out of the cache.
+        """
+        try:
+            (self._folder / f"{key}-cache").unlink(missing_ok=True)
+            self._cache.put(key, value + digest(value))
+        except OSError as error:
+            _log.debug("A program is not kept in the cache: %s", error)
+            with contextlib.suppress(OSError):
+                (self._folder / f"{key}-cache").unlink(missing_ok=True)

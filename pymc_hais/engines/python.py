@@ -40,7 +40,13 @@ class PythonEngine(SharedEngine):
 
     def start(self, positions: np.ndarray, inputs: Sequence[np.ndarray], keys: np.ndarray) -> ParticleState:
         """Evaluate positions (B, P, D) and give them fresh momenta."""
-        return _stack([self._start(positions[b], self._data_of(b, inputs), keys[b]) for b in range(len(keys))])
+        populations = []
+        for b, key in enumerate(keys):
+            data, own = self._data_of(b, inputs), positions[b]
+            momenta = self._noise(key, _column(len(own)), np.uint32(INITIAL_STEP)).normal.astype(own.dtype)
+            pairs = zip(own, momenta, strict=True)
+            populations.append(_stack([ParticleState(x, u, *self._path.evaluate(x, 0.0, data)) for x, u in pairs]))
+        return _stack(populations)
 
     def run_segment(
         self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
@@ -61,14 +67,6 @@ class PythonEngine(SharedEngine):
     def grain(self, n: int) -> int:
         """Return 1: each particle costs as much, however many there are."""
         return 1
-
-    def _start(self, positions: np.ndarray, data: tuple, key: np.ndarray) -> ParticleState:
-        momenta = self._noise(key, _column(len(positions)), np.uint32(INITIAL_STEP)).normal
-        momenta = momenta.astype(positions.dtype)
-        rows = [
-            ParticleState(x, u, *self._path.evaluate(x, 0.0, data)) for x, u in zip(positions, momenta, strict=True)
-        ]
-        return _stack(rows)
 
     def _step(
         self, state: ParticleState, noise: Noise, betas: np.ndarray, params: KernelParams, data: tuple

@@ -15,8 +15,7 @@ import numpy as np
 
 from pymc_hais.core.files import digest
 from pymc_hais.core.protocols import Engine
-from pymc_hais.engines.choice import compile_source
-from pymc_hais.engines.source import Source
+from pymc_hais.engines.choice import Source, compile_source
 
 #: Programs, and engines with their data, that a process keeps; the least recently used are dropped beyond.
 _MOST_PROGRAMS, _MOST_ENGINES = 4, 8

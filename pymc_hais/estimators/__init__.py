@@ -17,7 +17,7 @@ from pymc_hais.estimators.bridge import (
     rhat_of,
     to_estimate,
 )
-from pymc_hais.estimators.point_density import PointDensity, estimate_point_density
+from pymc_hais.estimators.point_density import estimate_point_density
 from pymc_hais.estimators.shortfall import (
     NO_TAIL,
     NONE_LATE,

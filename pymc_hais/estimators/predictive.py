@@ -32,15 +32,10 @@ def average_likelihood(values: np.ndarray) -> Predictive:
     with np.errstate(divide="ignore", invalid="ignore"):
         value, se = np.log(mean) + top, np.where(spread > 0, spread / mean / np.sqrt(ess), 0.0)
     tail = np.array([pareto_k(ratio[..., row].ravel()) if mean[row] > 0 else np.inf for row in range(len(mean))])
-    return Predictive(value, np.where(mean > 0, se, np.inf), ess, tail, _se_of_mean(ratio, mean))
-
-
-def _se_of_mean(ratio: np.ndarray, mean: np.ndarray) -> float:
-    """Return the standard error of the mean over the rows of the log of the mean over draws (delta method).
-
-    A draw changes the mean of the log by the rows' average of ratio / mean - 1, divided by the number of draws.
-    """
-    if not np.all(mean > 0):
-        return np.inf
-    influence = np.mean(ratio / mean, axis=2)
-    return float(influence.std(ddof=1) / np.sqrt(effective_draws(influence)))
+    se_of_mean = np.inf
+    if np.all(mean > 0):
+        # Delta method: a draw changes the mean over the rows of the log of the mean over draws by the rows' average of
+        # ratio / mean - 1, divided by the number of draws.
+        influence = np.mean(ratio / mean, axis=2)
+        se_of_mean = float(influence.std(ddof=1) / np.sqrt(effective_draws(influence)))
+    return Predictive(value, np.where(mean > 0, se, np.inf), ess, tail, se_of_mean)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_hais.estimators.symptoms import PARETO_K_LIMIT
 from pymc_hais.estimators.unseen import pareto_k
 
 
@@ -16,7 +17,6 @@ class _Limits(NamedTuple):
     """When a region's mass is known, and when a run has missed it."""
 
     fewest: float = 30.0  # effective draws below which an estimate's own error says too little
-    largest_k: float = 0.7  # Pareto k beyond which it does
     markov: float = 7.0  # nats taken off such an estimate: it is so much too high with probability exp(-7) at most
     suspect: float = 2.0  # standard errors by which a region's mass is above the run's before it counts as missed
     factor: float = 1.5  # and the factor
@@ -60,7 +60,7 @@ def measure_region(log_ratios: np.ndarray, is_inside: np.ndarray) -> RegionMass:
     total, n = float(weights.sum()), len(weights)
     # Draws outside the region are a part of the estimate's spread, and not of its tail.
     relative_se = float(weights.std(ddof=1) * np.sqrt(n)) / total
-    is_reliable = total**2 / float(np.sum(weights**2)) >= _LIMITS.fewest and pareto_k(weights) <= _LIMITS.largest_k
+    is_reliable = total**2 / float(np.sum(weights**2)) >= _LIMITS.fewest and pareto_k(weights) <= PARETO_K_LIMIT
     return RegionMass(top + float(np.log(total / n)), relative_se, is_reliable)
 
 

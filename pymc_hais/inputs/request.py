@@ -35,9 +35,8 @@ from pymc_hais.problem.constraints import build_constraints, with_walls
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.run.plan import Own, Plan, is_same_kernel
-from pymc_hais.runner.options import Call, Compute, Sampling
 from pymc_hais.runner.progress import CallProgress
-from pymc_hais.runner.runner import Runner
+from pymc_hais.runner.runner import Call, Compute, Runner, Sampling
 from pymc_hais.runner.timing import start_clock
 from pymc_hais.runner.workers import Workers
 from pymc_hais.tuning import CONSTANT_SPEED, FINAL_MOVES, Recipe

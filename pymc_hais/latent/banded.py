@@ -187,14 +187,24 @@ class BlockBack(WrittenOut):
         """Go up."""
         after = pt.concatenate([coupling[1:], pt.zeros_like(coupling[:1])])
         zero = pt.zeros(right.type.shape[1], dtype=right.dtype)
-        (way,) = recur(_substitute_back, [inverse, after, right], [zero], go_backwards=True)
+        # The coupling is that of the block after with this one.
+        (way,) = recur(
+            lambda inverse, coupling, right, after: inverse.T @ (right - coupling.T @ after),
+            [inverse, after, right],
+            [zero],
+            go_backwards=True,
+        )
         return [way[::-1]]
 
     def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
         """Go down."""
         (_, coupling, inverse, _), (way,) = inputs, outputs
         zero = pt.zeros(way.type.shape[1], dtype=way.dtype)
-        (of_right,) = recur(_substitute, [inverse, coupling, output_gradients[0]], [zero])
+        (of_right,) = recur(
+            lambda inverse, coupling, right, before: inverse @ (right - coupling @ before),
+            [inverse, coupling, output_gradients[0]],
+            [zero],
+        )
         before = pt.concatenate([zero[None], of_right[:-1]])
         return [-way[:, :, None] * of_right[:, None], -way[:, :, None] * before[:, None], disconnected_type(), of_right]
 
@@ -230,15 +240,3 @@ def _pull(
     of_coupling = of_coupling - of_columns @ solved_before.T - 2.0 * of_own @ coupling
     of_beside = of_coupling @ inverse_before
     return of_own, of_beside, of_columns, -of_beside.T @ coupling, -coupling.T @ of_columns
-
-
-def _substitute(inverse: Any, coupling: Any, right: Any, before: Any) -> Any:
-    """Go one block down."""
-    return inverse @ (right - coupling @ before)
-
-
-def _substitute_back(
-    inverse: TensorVariable, coupling: TensorVariable, right: TensorVariable, after: TensorVariable
-) -> Any:
-    """Go one block up; the coupling is that of the block after with this one."""
-    return inverse.T @ (right - coupling.T @ after)

@@ -25,20 +25,23 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
+from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Mul, TrueDiv
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.random.basic import CauchyRV, LogisticRV, NormalRV, StudentTRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.layout import Layout, values_at
 from pymc_hais.density.markov.markov import find_markov
+from pymc_hais.density.rewrites.graphs import scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.banded import Banded
 from pymc_hais.latent.dense import Dense
 from pymc_hais.latent.precisions import NODES, Nearby, Precision
 from pymc_hais.latent.predictors import find_predictor
-from pymc_hais.latent.sums import find_summed, sums_in
 from pymc_hais.latent.tridiagonal import Tridiagonal
 
 #: Elements of a chain, at least.
@@ -123,7 +126,7 @@ def find_fields(frozen: pm.Model, layout: Layout, normals: bool = False) -> list
     """
     offsets = layout.offsets  # of int64, as slices are to be: what PyTensor makes of a small integer overflows later
     long = [i for i, shape in enumerate(layout.shapes) if shape and shape[-1] >= _SHORTEST]
-    summed = find_summed(frozen, {layout.owners[i]: layout.shapes[i][-1] for i in long})
+    summed = _find_summed(frozen, {layout.owners[i]: layout.shapes[i][-1] for i in long})
     found = [
         Field(owner, offsets[i], offsets[i + 1], layout.shapes[i][-1], summed.get(owner))
         for i in long
@@ -144,16 +147,13 @@ def find_fields(frozen: pm.Model, layout: Layout, normals: bool = False) -> list
 
 def _choose_worthwhile(frozen: pm.Model, layout: Layout, chains: Sequence[Field]) -> list[Field]:
     """Return the chains that are worth compiling; short ones without hyperparameters are not."""
-    chosen = [one for one in chains if one.is_long or _has_parents(frozen, frozen[one.owner])]
+    free = set(frozen.free_RVs)
+    chosen = [one for one in chains if one.is_long or free & set(ancestors(frozen[one.owner].owner.inputs))]
     n_elements = sum(one.stop - one.start for one in chosen)
     n_beside = layout.n_dims - n_elements
     if n_beside <= _MOST_BESIDE and n_elements * min(n_beside, _MOST_COUNTED) >= _WORTHWHILE:
         return chosen
     return [one for one in chosen if one.is_long]
-
-
-def _has_parents(frozen: pm.Model, rv: TensorVariable) -> bool:
-    return not set(ancestors(rv.owner.inputs)).isdisjoint(frozen.free_RVs)
 
 
 def _find_precision(frozen: pm.Model, owner: str, shape: tuple[int, ...]) -> Precision | None:
@@ -191,6 +191,65 @@ def _is_chain(frozen: pm.Model, rv: TensorVariable) -> bool:
     return isinstance(op, AutoRegressiveRV) and op.ar_order == 1
 
 
+def _find_summed(frozen: pm.Model, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Find the normal variables that a model uses only as running sums of their elements, scaled or not.
+
+    ``lengths`` are those of the variables' last axes.  Returns the weight of each element in these sums, relative to
+    the others; it is the same in all sums of a variable.
+    """
+    normals = {frozen[owner]: owner for owner in lengths if isinstance(frozen[owner].owner.op, NormalRV)}
+    if not normals:
+        return {}
+    ends = [*frozen.observed_RVs, *frozen.potentials, *(rv for rv in frozen.free_RVs if rv not in normals)]
+    sums = _sums_in(ends)
+    others = set(ancestors(ends, blockers=[one for one, (rv, _) in sums.items() if rv in normals]))
+    found: dict[Any, list[np.ndarray]] = {}
+    for rv, weights in sums.values():
+        if rv in normals:
+            found.setdefault(rv, []).append(np.broadcast_to(weights, lengths[normals[rv]]))
+    return {
+        owner: found[rv][0]
+        for rv, owner in normals.items()
+        if rv in found and rv not in others and frozen.rvs_to_transforms[rv] is None
+        if all(np.array_equal(one, found[rv][0]) for one in found[rv])
+    }
+
+
+def _sums_in(graphs: Sequence[Any]) -> dict[Any, tuple[Any, np.ndarray]]:
+    """Map each running sum along the last axis in the graphs to the variable that it adds up, and to its weights."""
+    found = {}
+    for one in ancestors(graphs):
+        op = one.owner and one.owner.op
+        is_sum = isinstance(op, CumOp) and op.mode == "add" and op.axis == one.type.ndim - 1
+        if is_sum and (source := _source(one.owner.inputs[0])):
+            found[one] = source
+    return found
+
+
+def _source(added: TensorVariable) -> tuple[Any, np.ndarray] | None:
+    """Return the variable that is added up, and its weights; None if more than scalars and constants multiply it.
+
+    The scalars do not depend on the variable.  The weights are the constants, all of them positive, along the last
+    axis, divided by their geometric mean.
+    """
+    scalars: list[Any] = []
+    log_weights = np.zeros(1)
+    while isinstance(op := scalar_op(added), Mul | TrueDiv):
+        factors = [one for one in added.owner.inputs if not all(one.type.broadcastable)]
+        constants = [one for one in factors if isinstance(one, Constant) and one.data.size == one.data.shape[-1]]
+        rest = [one for one in factors if one not in constants]
+        if len(rest) != 1 or (isinstance(op, TrueDiv) and rest[0] is not added.owner.inputs[0]):
+            break
+        with np.errstate(all="ignore"):
+            logs = sum((np.log(one.data.ravel()) for one in constants), np.zeros(1))
+        log_weights = log_weights - logs if isinstance(op, TrueDiv) else log_weights + logs
+        scalars += [one for one in added.owner.inputs if one not in factors]
+        (added,) = rest
+    if added in set(ancestors(scalars)) or not np.isfinite(log_weights).all():
+        return None
+    return added, np.exp(log_weights - log_weights.mean())
+
+
 def open_sums(
     frozen: pm.Model, fields: Sequence[Field], terms: list[Any], values: Mapping[Any, Any]
 ) -> tuple[list[Any], dict[str, Any], dict[Any, Any]]:
@@ -208,7 +267,7 @@ def open_sums(
                 one: one.type.filter_variable(
                     clone_replace(one.owner.inputs[0], {own: (chain / weights).astype(own.dtype)})
                 )
-                for one, (source, weights) in sums_in(terms).items()
+                for one, (source, weights) in _sums_in(terms).items()
                 if source is own
             }
             terms = clone_replace(terms, opened, rebuild_strict=False)

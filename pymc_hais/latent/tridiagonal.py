@@ -165,5 +165,4 @@ def _substitute(diagonal: Any, off: Any, right: Any, after: Any) -> Any:
 
 
 def _least(diagonal: Any) -> Any:
-    """Return the least pivot of a row."""
     return _LEAST_PIVOT * abs(diagonal) + 1e-30

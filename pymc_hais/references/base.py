@@ -43,24 +43,19 @@ class BoundReference(Protocol):
     @property
     def label(self) -> str:
         """Name it, for messages and for the file."""
-        ...
 
     @property
     def is_prior(self) -> bool:
         """Whether it is the prior itself: then the log ratio is the log-likelihood, exactly."""
-        ...
 
     def draw(self, n: int, seeds: np.random.SeedSequence) -> Draws:
         """Draw n positions."""
-        ...
 
     def logp(self, position: pt.TensorVariable, log_prior: pt.TensorVariable) -> Any:
         """Return the log density as a graph, given the graph of the model's own log prior."""
-        ...
 
     def cost(self, n: int) -> int:
         """Count the evaluations of a density that n draws cost."""
-        ...
 
 
 class Direct:

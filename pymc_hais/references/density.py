@@ -1,5 +1,6 @@
 """The log density of a reference as a function of many positions, compiled for PyTensor's NumPy interpreter."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -48,15 +49,12 @@ def build_reference_density(
     position, (log_prior,) = on_position(frozen, layout, [log_prior if outside is None else log_prior + outside])
     value = pt.as_tensor_variable(reference.logp(position, log_prior))
     values, n_loops = _for_rows(position, value, sample)
-    return Density(values, _gradients(position, value, sample) if with_gradients else None, n_loops)
-
-
-def _gradients(position: Any, value: Any, sample: np.ndarray) -> Rows | None:
-    try:
-        gradient = pytensor.grad(rewrite_pregrad(value), position, disconnected_inputs="ignore")
-        return _for_rows(position, gradient, sample)[0]
-    except Exception:  # an Op of the user's own may have no gradient
-        return None
+    gradients = None
+    if with_gradients:
+        with contextlib.suppress(Exception):  # an Op of the user's own may have no gradient
+            gradient = pytensor.grad(rewrite_pregrad(value), position, disconnected_inputs="ignore")
+            gradients, _ = _for_rows(position, gradient, sample)
+    return Density(values, gradients, n_loops)
 
 
 def _for_rows(position: Any, output: Any, sample: np.ndarray) -> tuple[Rows, int]:

@@ -141,24 +141,20 @@ def _inline(outputs: list[Any]) -> list[Any]:
     """Open up PyMC's composite distributions until only elementary random nodes are left."""
     graph = FunctionGraph(outputs=lower_xtensor(outputs), clone=True)
     write_out_inner(graph, lambda node: isinstance(node.op, SymbolicRandomVariable))
-    _write_out_loops(graph)
-    return list(graph.outputs)
-
-
-def _write_out_loops(graph: FunctionGraph) -> None:
-    """Replace loops that draw random numbers by their steps; PyTensor cannot vectorise these loops.
-
-    A loop that stops on a condition, or has too many steps, is a NotImplementedError.
-    """
+    # Loops that draw random numbers are replaced by their steps: PyTensor cannot vectorise these loops.
     for node in graph.toposort():
         if isinstance(node.op, Scan) and any(isinstance(one.type, RandomType) for one in node.inputs):
             outputs = _write_out(node)
             pairs = [(old, new) for old, new in zip(node.outputs, outputs, strict=True) if new is not None]
             graph.replace_all(tuple(pairs), import_missing=True)
+    return list(graph.outputs)
 
 
 def _write_out(node: Apply) -> list[Any]:
-    """Return the outputs of a loop: each state's start and steps, and the generators after the last step."""
+    """Return the outputs of a loop: each state's start and steps, and the generators after the last step.
+
+    A loop that stops on a condition, or has too many steps, is a NotImplementedError.
+    """
     op: Any = node.op
     outer: list[Any] = list(node.inputs)
     info, inner = op.info, op.fgraph.unfreeze()

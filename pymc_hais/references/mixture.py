@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_hais.kernels.defended import Defended
+from pymc_hais.kernels.paths import Defended
 from pymc_hais.references.base import BoundReference, Direct, Draws
 from pymc_hais.references.gaussian import Gaussian, Gaussians, StudentT
 

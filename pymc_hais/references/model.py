@@ -66,11 +66,6 @@ def check_same_variables(model: pm.Model, reference: Any) -> Layout:
             "A model as the reference must have the same free variables in the same order, with the same transforms "
             f"and shapes: the model has {described[0]}; the reference has {described[1]}."
         )
-    _refuse_improper(reference)
-    return layout
-
-
-def _refuse_improper(reference: Any) -> None:
     names = quoted(improper_priors(reference))
     if names and reference.observed_RVs:
         raise ValueError(
@@ -82,6 +77,7 @@ def _refuse_improper(reference: Any) -> None:
             f"In the model that is the reference the prior of {names} is improper and nothing bounds it, so its "
             "integral is not finite: add a pm.Potential, or give it a proper prior."
         )
+    return layout
 
 
 def prior_alone(model: pm.Model, with_potentials: bool = False) -> Any:

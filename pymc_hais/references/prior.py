@@ -11,12 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.density.compat import Function, Transform, find_rng_nodes, reseed_rngs
+from pymc_hais.density.compat import Function, find_rng_nodes, reseed_rngs
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.containers import arguments_for
 from pymc_hais.density.facts import keeps_all
@@ -199,16 +198,15 @@ def build_prior(model: pm.Model, containers: Sequence[str] = (), inside: bool = 
         pass
     return PriorSampler(
         names=[rv.name for rv in variables],
-        transforms=[_name(rv, model.rvs_to_values[rv], model.rvs_to_transforms[rv]) for rv in variables],
+        transforms=[
+            getattr(transform, "name", "") if keeps_all(rv, model.rvs_to_values[rv], transform) else ""
+            for rv, transform in ((rv, model.rvs_to_transforms[rv]) for rv in variables)
+        ],
         batch_size=batch_size,
         _function=function,
         _rngs=find_rng_nodes(function.maker.fgraph.outputs),
         _data=data,
     )
-
-
-def _name(rv: pt.TensorVariable, value: Any, transform: Transform | None) -> str:
-    return getattr(transform, "name", "") if keeps_all(rv, value, transform) else ""
 
 
 def _draw_once(function: Function, data: list[np.ndarray], model: pm.Model) -> list[np.ndarray]:

@@ -174,7 +174,9 @@ def _check_density(second: pm.Model) -> None:
 
 def _check_space(second: pm.Model) -> None:
     """Refuse distributions with draws outside the support of the variable."""
-    for rv, outside in zip(second.free_RVs, _draw(_is_outside(second)), strict=True):
+    pairs = [(rv, second.rvs_to_transforms[rv]) for rv in second.free_RVs]
+    tests = [pt.isnan(rv.sum()) if transform is None else is_outside(rv, transform) for rv, transform in pairs]
+    for rv, outside in zip(second.free_RVs, _draw(tests), strict=True):
         if outside.any():
             transform = second.rvs_to_transforms[rv].name
             raise ValueError(
@@ -183,12 +185,6 @@ def _check_space(second: pm.Model) -> None:
                 "variables' own space: for example pm.HalfNormal or pm.LogNormal for a positive variable, pm.Dirichlet "
                 f"for probabilities; {_INSTEAD}"
             )
-
-
-def _is_outside(second: pm.Model) -> list[Any]:
-    """Build a test whether a draw of each variable changes on its way to the unconstrained space and back."""
-    pairs = [(rv, second.rvs_to_transforms[rv]) for rv in second.free_RVs]
-    return [pt.isnan(rv.sum()) if transform is None else is_outside(rv, transform) for rv, transform in pairs]
 
 
 def _draw(outputs: list[Any]) -> list[np.ndarray]:

@@ -2,18 +2,25 @@
 
 A run is a fixed sequence of jobs: whatever is not kept is computed again, from the same seeds and to the same bits.
 What a call is, everything that its result depends on, is told by plain facts that two processes write alike.
+
+One call at a time works in a folder. The operating system locks an open file. The lock ends with the process that holds
+it, also if that is killed, so that the next call can go on in the folder.
 """
 
 import json
+import logging
 import os
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import lock_descriptor, unlock_descriptor
 
 from pymc_hais.core.files import digest, read_record, write_bytes, write_record
 from pymc_hais.core.records import AnnealingRun, ParticleState
@@ -21,13 +28,18 @@ from pymc_hais.density import Model, ModelIdentity, Walk, identify_as_written, i
 from pymc_hais.engines.transport import installed
 from pymc_hais.estimators import Late
 from pymc_hais.runner.codec import Codec
-from pymc_hais.runner.locks import LOCK
 from pymc_hais.tuning import Pilot
+
+_log = logging.getLogger("pymc.hais")
 
 _HEADER, _DIGEST = "checkpoint.json", "digest"
 _FORMAT = 4
 #: What jobs give.
 _RESULTS = Codec(AnnealingRun, Late, ParticleState, Pilot)
+#: The file in the folder.  It stays: deleting it could delete the lock of the next call.
+LOCK = ".lock"
+#: Offset of the holder's name: on Windows the first byte is locked, and other processes cannot read it.
+_TEXT = 1
 
 
 def take_identity(
@@ -60,8 +72,13 @@ def describe(value: Any, name: str = "", depth: int = 0) -> Any:
         identity.refuse_unreadable("checkpoint")
         return asdict(identity)
     if hasattr(value, "children") and hasattr(value, "data_vars"):  # a DataTree
-        groups = {one: group for one, group in value.children.items() if one in ("posterior", "plan")}
-        return {one: _of_group(group, name, one == "plan") for one, group in groups.items()}
+        found: dict[str, dict[str, Any]] = {}
+        for one, group in value.children.items():
+            if one in ("posterior", "plan"):
+                found[one] = {str(key): describe(array.values, name) for key, array in group.data_vars.items()}
+            if one == "plan":  # whose facts are attributes
+                found[one] |= {key: describe(fact, name) for key, fact in group.attrs.items()}
+        return found
     # How deep arguments are spelled out, for messages; deeper ones are shown by a digest of all that is in them.
     if depth < 4:
         if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
@@ -72,25 +89,15 @@ def describe(value: Any, name: str = "", depth: int = 0) -> Any:
             parts = {one.name: getattr(value, one.name) for one in fields(value)}
             own = {key: describe(one, f"{name}, {key}", depth + 1) for key, one in parts.items()}
             return {"class": type(value).__qualname__, **own}
-    return _digest_of(value, name)
-
-
-def _of_group(group: Any, name: str, is_plan: bool) -> dict[str, Any]:
-    """Describe the arrays of a group; the facts of a plan are attributes."""
-    arrays = {str(key): describe(one.values, name) for key, one in group.data_vars.items()}
-    return arrays | ({key: describe(one, name) for key, one in group.attrs.items()} if is_plan else {})
-
-
-def _digest_of(value: Any, name: str) -> str:
     walk = Walk()
-    digest = walk.digest(value)
+    content_digest = walk.digest(value)
     if walk.unreadable:
         raise ValueError(
             f"`checkpoint` cannot tell whether a call is this one: what is in an argument cannot be described "
             f"({name}: {walk.unreadable[0]}). Pass an object without it, or do without `checkpoint`."
         )
     shape = f" {value.dtype} {value.shape}" if isinstance(value, np.ndarray) else ""
-    return f"{getattr(value, '__qualname__', type(value).__qualname__)}{shape} {digest[:24]}"
+    return f"{getattr(value, '__qualname__', type(value).__qualname__)}{shape} {content_digest[:24]}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +189,55 @@ def open_folder(path: str | os.PathLike[str]) -> Path:
             f"`checkpoint` = {str(folder)!r} is a folder with something else in it: pass a new or an empty one."
         )
     return folder
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder.
+
+    Raises RuntimeError if another call holds it, and OSError if the folder cannot be written.
+    """
+    path = folder / LOCK
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"The folder {str(folder)!r} cannot be written ({error.strerror}): pass another `checkpoint`.",
+        ) from error
+    try:
+        _take(file, path)
+        yield
+    finally:
+        with suppress(OSError):  # where there are no locks
+            unlock_descriptor(file)  # also for processes that this one has forked
+        os.close(file)
+
+
+def _take(file: int, path: Path) -> None:
+    """Take the lock and write the holder's name beside it; warn where the file system has no locks."""
+    folder = str(path.parent)
+    try:
+        is_taken = lock_descriptor(file, blocking=False)
+    except OSError as error:
+        _log.warning(
+            f"The file system of {folder!r} has no locks ({error.strerror}): let no two calls work there at once."
+        )
+        return
+    if not is_taken:
+        raise RuntimeError(
+            f"`checkpoint` = {folder!r} is in use by another call ({_holder(path)}): wait until that has ended, or "
+            "pass another folder."
+        )
+    os.ftruncate(file, 0)
+    os.write(file, b" " * _TEXT + f"process {os.getpid()} on {socket.gethostname()}".encode())
+
+
+def _holder(path: Path) -> str:
+    with suppress(OSError), path.open("rb", buffering=0) as file:
+        file.seek(_TEXT)
+        return file.read(200).decode(errors="replace") or "unknown"
+    return "unknown"
 
 
 def _read_header(header: Path) -> dict[str, Any]:

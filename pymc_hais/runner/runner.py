@@ -1,30 +1,63 @@
-"""Resources of one call: seeds, compiler, workers, progress bar and time; and what its result lacks."""
+"""Resources and options of one call: seeds, compiler, workers, progress bar, time; and what its result lacks."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pymc_hais.core.process import one_blas_thread
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch, Place, Purpose, Seeds
 from pymc_hais.problem.problem import Compiler
-from pymc_hais.runner.checkpoint import open_checkpoint, open_folder, take_identity
+from pymc_hais.runner.checkpoint import locked, open_checkpoint, open_folder, take_identity
 from pymc_hais.runner.executors import check_executor
 from pymc_hais.runner.ledger import PILOT, Ledger
-from pymc_hais.runner.locks import locked
-from pymc_hais.runner.options import Compute, Sampling
 from pymc_hais.runner.progress import CallProgress
 from pymc_hais.runner.timing import Clock
 from pymc_hais.runner.workers import Workers
 from pymc_hais.tuning import Recipe, Stopwatch
 
 _log = logging.getLogger("pymc.hais")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How many particles are annealed, along how many temperatures, and what ends the rounds."""
+
+    draws: int
+    chains: int
+    target_se: float | None  # None: one round
+    n_temperatures: int | None  # of the first round; None: a pilot decides
+    max_temperatures: int
+    estimators: tuple[str, ...]  # other methods to ask for log Z
+    recipe: Recipe
+
+
+class Call(NamedTuple):
+    """The identity of a call, for its checkpoint."""
+
+    function: str
+    model: Any
+    arguments: Mapping[str, Any]  # as given; those that change numbers of the result, the seed apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """Resources of a call: compiler, seed, workers, checkpoint, time limit and display."""
+
+    call: Call
+    compiler: Compiler  # of the kernel, with the constraints
+    random_seed: Any
+    executor: Any
+    checkpoint: Any
+    max_seconds: float | None
+    progressbar: Any
+    progressbar_theme: Any
 
 
 @dataclass(kw_only=True)

@@ -17,9 +17,8 @@ from pymc_hais.core.annealing import Report
 from pymc_hais.core.protocols import Engine
 from pymc_hais.engines.transport import Parcel, forget, installed, keep, pack
 from pymc_hais.runner.checkpoint import Checkpoint
-from pymc_hais.runner.executors import POLL, is_loss, renew, shown
+from pymc_hais.runner.executors import POLL, Job, Unknown, hais_anneal, hais_pilot, is_loss, renew, shown
 from pymc_hais.runner.progress import Shares, part
-from pymc_hais.runner.worker import Job, Unknown, hais_anneal, hais_pilot
 
 _log = logging.getLogger("pymc.hais")
 
@@ -153,17 +152,13 @@ class _Queue:
                 # After all others, the first one last: one that kills its workers as it starts lets them finish.
                 self._waiting.extend((number, self._lost.pop(number)) for number in sorted(self._lost, reverse=True))
                 self._shares.tell()
-        finally:
-            self._close()
-
-    def _close(self) -> None:
-        """Wait for nothing any more; threads of this process stop at their next report."""
-        self._shares.close()
-        for future in self._flights:
-            future.cancel()
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
-        forget(self._parcel)
+        finally:  # nothing is waited for any more; threads of this process stop at their next report
+            self._shares.close()
+            for future in self._flights:
+                future.cancel()
+            if self._threads is not None:
+                self._threads.shutdown(cancel_futures=True)
+            forget(self._parcel)
 
     def _hand_over(self) -> None:
         # Jobs that are handed over at a time: enough for many workers, few enough for the driver's memory.

@@ -13,5 +13,4 @@ from pymc_hais.tuning.ladder import (
     untuned_ladder,
 )
 from pymc_hais.tuning.metric import particles_for_dense
-from pymc_hais.tuning.pace import Stopwatch
-from pymc_hais.tuning.pilot import PILOT_PARTICLES, EndlessPilotError, Pilot, run_pilot
+from pymc_hais.tuning.pilot import PILOT_PARTICLES, EndlessPilotError, Pilot, Stopwatch, run_pilot

@@ -100,12 +100,10 @@ def fit_sites(chart: Chart, x: np.ndarray) -> Sites:
     sites.shift[moved] = shift / spread + sites.precision[moved] * centre
     sites.precision[chart.is_field] = np.inf
     sites.shift[~chart.is_moved] = x[:, ~chart.is_moved].mean(axis=0)
-    return replace(sites, mix=uncorrelate(x[:, chart.mixed]))
-
-
-def uncorrelate(x: np.ndarray) -> np.ndarray:
-    """Return the unit lower triangle whose inverse leaves the columns of draws (P, K) uncorrelated."""
-    return unit_triangle(np.atleast_2d(np.cov(x.T))) if 0 < x.shape[1] < len(x) else np.eye(x.shape[1])
+    mixed = x[:, chart.mixed]  # the inverse of the triangle leaves these draws (P, K) uncorrelated
+    n_mixed = mixed.shape[1]
+    is_known = 0 < n_mixed < len(mixed)
+    return replace(sites, mix=unit_triangle(np.atleast_2d(np.cov(mixed.T))) if is_known else np.eye(n_mixed))
 
 
 def unit_triangle(covariance: np.ndarray) -> np.ndarray:

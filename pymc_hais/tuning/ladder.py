@@ -101,32 +101,15 @@ def _ladder(
     knots, points = np.log(pilot.betas), np.log(schedule.betas[1:])
     sizes = np.exp(np.interp(points, knots, np.log(pilot.step_sizes)))
     index = np.clip(np.searchsorted(knots, points), 0, len(knots) - 1)
-    return _frozen(recipe, kernel, schedule, sizes, index, pilot.metrics)
+    settings = kernel.persistence(sizes), recipe.n_final_moves, recipe.resample_below
+    return Ladder(schedule, sizes, index, pilot.metrics, *settings)
 
 
 def _uniform(recipe: Recipe, kernel: Kernel, schedule: Schedule, n_dims: int) -> Ladder:
     """Keep the kernel's own step size, with a unit metric."""
     sizes = np.full(len(schedule), kernel.step_size)
-    return _frozen(recipe, kernel, schedule, sizes, np.zeros(len(schedule), int), (np.ones(n_dims),))
-
-
-def _frozen(
-    recipe: Recipe,
-    kernel: Kernel,
-    schedule: Schedule,
-    step_sizes: np.ndarray,
-    index: np.ndarray,
-    metrics: tuple[np.ndarray, ...],
-) -> Ladder:
-    return Ladder(
-        schedule=schedule,
-        step_sizes=step_sizes,
-        metric_index=index,
-        metrics=metrics,
-        persistence=kernel.persistence(step_sizes),
-        n_final_moves=recipe.n_final_moves,
-        resample_below=recipe.resample_below,
-    )
+    settings = kernel.persistence(sizes), recipe.n_final_moves, recipe.resample_below
+    return Ladder(schedule, sizes, np.zeros(len(schedule), int), (np.ones(n_dims),), *settings)
 
 
 def merge(pilots: Sequence[Pilot]) -> Pilot:

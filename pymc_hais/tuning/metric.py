@@ -88,7 +88,10 @@ class MovingMetric:
         if n == positions.shape[1]:
             return self._average(positions)
         of_sites = positions[:, n:].std(axis=0)
-        return _join(self._average(positions[:, :n]), of_sites) if n else of_sites
+        if not n:
+            return of_sites
+        metric = self._average(positions[:, :n])
+        return np.concatenate([metric, of_sites]) if metric.ndim == 1 else block_diag(metric, np.diag(of_sites))
 
     def _average(self, positions: np.ndarray) -> Metric:
         newest = estimate_metric(positions)
@@ -103,10 +106,3 @@ class MovingMetric:
 def marginal_scales(metric: Metric) -> np.ndarray:
     """Return the standard deviation of each dimension, (D,)."""
     return metric if metric.ndim == 1 else np.sqrt(np.sum(metric**2, axis=1))
-
-
-def _join(metric: Metric, scales: np.ndarray) -> Metric:
-    """Add dimensions of their own scales."""
-    if metric.ndim == 1:
-        return np.concatenate([metric, scales])
-    return block_diag(metric, np.diag(scales))

@@ -1,7 +1,8 @@
 """The pilot: adaptive tempering that learns betas, barrier, step sizes and metrics."""
 
+import time
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -14,7 +15,6 @@ from pymc_hais.core.schedules import cumulative_barrier
 from pymc_hais.core.weights import clean, discrepancy, log_mean_exp, systematic
 from pymc_hais.estimators import NONE_LATE, Late, measure_late
 from pymc_hais.tuning.metric import MovingMetric
-from pymc_hais.tuning.pace import Pace
 
 #: Particles of a pilot by default; a dense metric takes a multiple.
 PILOT_PARTICLES = 500
@@ -136,19 +136,21 @@ def run_pilot(
         arrived = log_ratio, particles.log_ratio, new_beta - beta, new_beta
         is_patient = stages and particles.n_moves < patience
         n_moves = _moves(stages[-1].autocorrelation_time if is_patient else 0.0)
-        time = particles.adapt(beta, new_beta, max(1, int(time_share * n_moves)))
+        n_steps = particles.adapt(beta, new_beta, max(1, int(time_share * n_moves)))
         if new_beta == 1.0:
-            particles.decorrelate(time, pace)
+            particles.decorrelate(n_steps, pace)
         beta, log_ratio = new_beta, particles.log_ratio
         if not engine.path.n_evaluations:  # whose log ratio is a slope, and another one at every beta
-            late = late.join(measure_late(*arrived, particles.log_ratio, time))
-        stages.append(_Stage(beta, moved, time, particles.step_size, particles.metric))
+            late = late.join(measure_late(*arrived, particles.log_ratio, n_steps))
+        stages.append(_Stage(beta, moved, n_steps, particles.step_size, particles.metric))
         # Stages are about evenly spread in log beta, after the first.
         fraction = 1.0 if beta >= 1.0 else float(1.0 - np.log(beta) / np.log(stages[0].beta))
         report(fraction, beta, log_z)
         time_share = pace.share(fraction)
         if len(stages) > _STAGES.most:
-            raise EndlessPilotError(beta, _distances(first, particles.positions))
+            scale = np.maximum(first.std(axis=0), np.finfo(float).tiny)
+            distances = np.abs(np.median(particles.positions, axis=0) - np.median(first, axis=0)) / scale
+            raise EndlessPilotError(beta, distances)
     is_complete = beta == 1.0
     if not is_complete:
         increments = (1.0 - beta) * log_ratio
@@ -171,6 +173,38 @@ def run_pilot(
         late,
         particles.n_families,
     )
+
+
+class Stopwatch:
+    """Counts seconds but for those of compiling, which the attribute ``seconds`` of the clock counts."""
+
+    def __init__(self, clock: Any) -> None:
+        self._clock, self._begin, self._compiled = clock, time.perf_counter(), clock.seconds
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds so far."""
+        return time.perf_counter() - self._begin - (self._clock.seconds - self._compiled)
+
+
+class Pace(Stopwatch):
+    """Compares the remaining seconds of a pilot with the seconds that the rest needs at the pace so far."""
+
+    def __init__(self, seconds: float, clock: Any) -> None:
+        super().__init__(clock)
+        self._seconds = seconds
+
+    def share(self, fraction: float) -> float:
+        """Return the share of its usual moves that the rest may make, in [0, 1], from the fraction that is done."""
+        if fraction <= 0.0:
+            return float(self.elapsed < self._seconds)
+        elapsed = self.elapsed
+        left, rest = self._seconds - elapsed, elapsed * (1.0 - fraction) / fraction
+        return 1.0 if left >= rest or rest == 0.0 else max(0.0, left / rest)
+
+    def affordable(self, n_moves: int, n_made: int) -> int:
+        """Return how many of ``n_moves`` there is time for, at the speed of the ``n_made`` moves so far."""
+        return int(min(n_moves, max(0.0, self._seconds - self.elapsed) * n_made / max(self.elapsed, 1e-9)))
 
 
 class _Moving:
@@ -241,12 +275,6 @@ class _Moving:
         self._state, trace = self._engine.run_segment(self._state, self._inputs, segment, self._keys)
         self.n_moves += 1
         return np.asarray(trace.acceptance_rate, np.float64)[0, 0]
-
-
-def _distances(first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Return how far particles (P, D) have come in each coordinate (D,), in standard deviations of the first ones."""
-    scale = np.maximum(first.std(axis=0), np.finfo(float).tiny)
-    return np.abs(np.median(last, axis=0) - np.median(first, axis=0)) / scale
 
 
 def _moves(autocorrelation_time: float) -> int:

@@ -15,8 +15,7 @@ from pymc_hais.core.annealing import move
 from pymc_hais.core.noise import INITIAL_STEP, build_noise
 from pymc_hais.core.records import ParticleState
 from pymc_hais.core.weights import systematic
-from pymc_hais.engines.numba import NumbaEngine
-from pymc_hais.engines.numba.segment import _namespace
+from pymc_hais.engines.numba import NumbaEngine, _namespace
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.tuning import Recipe, build_ladder, run_pilot
 from tests.engines.models import build_engine, build_graph

@@ -7,8 +7,7 @@ import pytest
 from pymc_hais.density.compat import traceable
 from pymc_hais.density.compiling import compile_density
 from pymc_hais.engines import compile_engine
-from pymc_hais.engines.numba import NumbaEngine
-from pymc_hais.engines.numba.segment import _cache_key
+from pymc_hais.engines.numba import NumbaEngine, _cache_key
 from pymc_hais.engines.python import PythonEngine
 from pymc_hais.kernels import Hamiltonian, LinearConstraints, RandomWalk
 from pymc_hais.kernels.paths import Geometric, Parameters

@@ -11,7 +11,7 @@ from pymc_hais.core.annealing import anneal
 from pymc_hais.core.records import Segment
 from pymc_hais.engines.numba import NumbaEngine
 from pymc_hais.engines.python import PythonEngine
-from pymc_hais.kernels.defended import Defended
+from pymc_hais.kernels.paths import Defended
 from tests.populations import start
 from tests.toys import HAS_JAX, build_plan
 

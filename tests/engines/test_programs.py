@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pymc_hais.engines.disk import CACHE_VARIABLE, CheckedCache, cache_folder
 from tests.toys import HAS_JAX
+
+if HAS_JAX:
+    from pymc_hais.engines.programs import CACHE_VARIABLE, CheckedCache, cache_folder, compile_program
 
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
 
 #: Compiles one program as the package does; prints how many entries were written, and the result.
 PROGRAM = """
 import warnings, jax, numpy as np
-from pymc_hais.engines.disk import CheckedCache
-from pymc_hais.engines.programs import compile_program
+from pymc_hais.engines.programs import CheckedCache, compile_program
 warnings.simplefilter("error")
 put, written = CheckedCache.put, []
 CheckedCache.put = lambda *args: (written.append(args), put(*args))
@@ -136,8 +137,6 @@ def test_without_the_variable_it_is_the_user_s_folder_of_caches(tmp_path, monkey
 @pytest.mark.parametrize(("flags", "level"), [("", 1), ("--xla_backend_optimization_level=0", None)])
 def test_xla_optimises_at_its_first_level_unless_the_user_has_chosen_one(monkeypatch, flags, level):
     import jax
-
-    from pymc_hais.engines.programs import compile_program
 
     given = []
     monkeypatch.setenv("XLA_FLAGS", flags)

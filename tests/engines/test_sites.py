@@ -10,8 +10,7 @@ from scipy import stats
 
 from pymc_hais.core import noise as noise_module
 from pymc_hais.core.noise import INITIAL_STEP, build_noise, check_counters
-from pymc_hais.engines.numba import NumbaEngine
-from pymc_hais.engines.numba.segment import _cache_key, _namespace
+from pymc_hais.engines.numba import NumbaEngine, _cache_key, _namespace
 from pymc_hais.engines.python import PythonEngine
 from pymc_hais.kernels import Block, Composed, Gibbs, Hamiltonian, RandomWalk, SiteBlock, random_walk
 from pymc_hais.kernels.paths import Geometric

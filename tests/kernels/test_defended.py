@@ -8,9 +8,8 @@ from scipy import stats
 from scipy.optimize import approx_fprime
 from scipy.special import logsumexp
 
-from pymc_hais.kernels import defended
-from pymc_hais.kernels.defended import Defended
-from pymc_hais.kernels.paths import Geometric
+from pymc_hais.kernels import paths
+from pymc_hais.kernels.paths import Defended, Geometric
 from tests.mutants import mutate
 from tests.toys import HAS_JAX, NO_DATA
 from tests.truth import LogGamma
@@ -122,6 +121,6 @@ def test_far_from_everything_the_shares_do_not_underflow():
     ],
 )
 def test_wrong_mixtures_are_seen(old, new):
-    wrong = mutate(defended, (old, new)).Defended
+    wrong = mutate(paths, (old, new)).Defended
     values = [build(path.from_fit(4.0, FACTOR, 0.3))[1]([0.1, -0.4]) for path in (wrong, Defended)]
     assert not np.allclose(values[0][0], values[1][0]) or not np.allclose(values[0][2], values[1][2])

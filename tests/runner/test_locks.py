@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from pymc_hais.inputs.request import read
-from pymc_hais.runner import locks
-from pymc_hais.runner.locks import LOCK, locked
+from pymc_hais.runner import checkpoint
+from pymc_hais.runner.checkpoint import LOCK, locked
 from tests.quick import one_mean
 
 HOLDER = """
@@ -63,7 +63,7 @@ def test_where_there_are_no_locks_a_call_is_warned_and_goes_on(tmp_path, monkeyp
     def refuse(file, blocking):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(locks, "lock_descriptor", refuse)
+    monkeypatch.setattr(checkpoint, "lock_descriptor", refuse)
     with locked(tmp_path), locked(tmp_path):
         assert caplog.text.count("has no locks (No locks available): let no two calls work there at once") == 2
 
@@ -72,7 +72,7 @@ def test_a_folder_that_takes_no_file_is_said(tmp_path, monkeypatch):
     def refuse(*_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(locks.os, "open", refuse)
+    monkeypatch.setattr(checkpoint.os, "open", refuse)
     with (
         pytest.raises(OSError, match=r"cannot be written .Permission denied.: pass another `checkpoint`"),
         locked(tmp_path),

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.inputs.request import read
 from pymc_hais.runner.timing import Clock, Size, duration, fit_into, takes
-from pymc_hais.tuning import pace as pace_module
-from pymc_hais.tuning.pace import Pace, Stopwatch
+from pymc_hais.tuning import pilot as pilot_module
+from pymc_hais.tuning.pilot import Pace, Stopwatch
 
 FEWEST = 50
 
@@ -67,7 +67,7 @@ class SetTime:
 
     def __init__(self, monkeypatch):
         self.now = self.seconds = 0.0
-        monkeypatch.setattr(pace_module.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(pilot_module.time, "perf_counter", lambda: self.now)
 
 
 def test_compiling_does_not_count(monkeypatch):
