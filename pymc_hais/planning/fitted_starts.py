@@ -12,7 +12,7 @@ from pymc_hais.planning.learning import Trial, centred
 from pymc_hais.planning.mass import measure_for_fit
 from pymc_hais.planning.modes.near import shorten
 from pymc_hais.planning.starts import Search, is_auto, takes_fit
-from pymc_hais.problem.problem import Problem
+from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.plan import Fallback, Plan
 from pymc_hais.tuning import PILOT_PARTICLES
 
@@ -124,6 +124,8 @@ def _reason_to_stay(first: Trial) -> str | None:
     # out 3.9 errors low.
     if suspects and needed <= 100:
         if not problem.is_prior or known_log_mass(problem.model) is not None:
+            if problem.engine.grain(CHUNK) < CHUNK:
+                return None  # so many rows make temperatures dearer than another pilot
             return f"A fit would not save time: {needed:,} temperatures are enough from {problem.label}."
         return (
             f"A fit would not save time: the mass of the prior of {quoted(suspects)} would have to be measured first."
