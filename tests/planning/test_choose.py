@@ -11,7 +11,7 @@ import pytest
 
 from pymc_hais import LinearConstraints
 from pymc_hais.core.noise import check_counters
-from pymc_hais.planning import fitted_starts, learning
+from pymc_hais.planning import confirm, fitted_starts, learning
 from pymc_hais.planning.choose import choose
 from pymc_hais.planning.learning import adaptation_bias
 from pymc_hais.planning.starts import Search, first_reference
@@ -108,8 +108,11 @@ def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far,
 
 
 @pytest.mark.slow
-def test_pilots_that_disagree_keep_the_prior(far, call, again):
-    again.setattr(fitted_starts, "tolerance", lambda *_: -np.inf)
+def test_pilots_that_disagree_keep_the_prior_where_nothing_else_is_asked(far, call, again):
+    again.setattr(confirm, "is_one_hill", lambda problem: False)
+    again.setattr(confirm, "tolerance", lambda *_: -np.inf)
+    assert choose(Search(far, "auto", call))[0] is not far  # a population from the prior agrees with the fit
+    again.setattr(confirm, "PARTICLES", 10**9)  # too many for one
     problem, plan = choose(Search(far, "auto", call))
     assert problem is far
     assert "misses something" in plan.reason

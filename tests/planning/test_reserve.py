@@ -9,6 +9,7 @@ import pymc as pm
 import pytest
 
 from pymc_hais.planning import fitted_starts
+from pymc_hais.planning.confirm import Confirmation
 from pymc_hais.planning.learning import Trial
 from pymc_hais.run.plan import Plan
 from tests.front_door import estimate
@@ -69,3 +70,29 @@ def test_rounds_that_speak_against_the_prior_change_to_the_fit_which_takes_fewer
     assert gradients < 0.6 * more
     assert found.se <= 0.1
     assert abs(found.value - longer.value) < 4.0 * np.hypot(found.se, longer.se)
+
+
+@pytest.mark.parametrize(
+    ("n_families", "length", "is_taken"), [(19.0, 200, True), (3.0, 200, False), (19.0, 400, False)]
+)
+def test_what_refutes_a_fit_is_fitted_if_enough_draws_led_to_it(monkeypatch, n_families, length, is_taken):
+    first, fit, again = trial_of(300), trial_of(200, "a fit"), trial_of(length, "another fit")
+    witness = SimpleNamespace(n_families=n_families, run=None)
+    asked = []
+
+    def confirm(tried, best, before=None):
+        asked.append(before)
+        return Confirmation(0.0, "It misses something.", witness) if tried is fit else Confirmation(n_families)
+
+    monkeypatch.setattr(fitted_starts, "confirm", confirm)
+    monkeypatch.setattr(fitted_starts, "centred", lambda run, n_kept: (np.zeros(2), np.zeros((n_kept, 2))))
+    monkeypatch.setattr(fitted_starts, "fit_to", lambda *_: None)
+    monkeypatch.setattr(fitted_starts, "shorten", lambda near, best: near)
+    search = SimpleNamespace(best=first, log_prior_mass=0.0, learn=lambda near, number: again)
+    found = fitted_starts._accept(fit, search)
+    if not is_taken:
+        assert found == "It misses something."
+        return
+    assert found.problem is again.problem
+    assert found.plan.n_confirming == n_families
+    assert asked == [None, witness]  # which has confirmed the second fit, too
