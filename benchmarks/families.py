@@ -33,7 +33,7 @@ def main() -> None:
             own.append((saved.get(name, name, "hais"), saved.get(name, name, "nuts") if options.nuts else {}))
             print(describe(name, *own[-1]), flush=True)
         rows += own
-        seconds = sorted(ours.get("cpu", options.cpu) for ours, _ in own)
+        seconds = sorted(options.cpu if ours["end"] == "too slow" else ours.get("cpu", 0.0) for ours, _ in own)
         errors = [ours["se"] for ours, _ in own if "se" in ours]
         middle = median(seconds)
         lines.append(

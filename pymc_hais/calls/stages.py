@@ -119,11 +119,11 @@ def _ask_prior(evidence: Evidence, prior: Fallback, runner: Runner) -> Evidence:
     if n_chains < n_compiled and 2 * n_compiled * (length + moves_on(length)) <= most:
         n_chains = n_compiled
     while _is_doubted(evidence, prior):
-        most -= n_chains * (length + moves_on(length))
-        if most < 0.0:
+        if n_chains * (length + moves_on(length)) > most:
             break
         missing = FEWEST_FAMILIES - evidence.plan.n_confirming
-        found = count_arrivals(evidence, problem, plan, length, n_chains, missing, runner)
+        found, n_made = count_arrivals(evidence, problem, plan, length, n_chains, missing, runner, most)
+        most -= n_chains * n_made
         _log.debug("%d chains from the prior: %s", n_chains, found)
         if found.are_elsewhere:
             break

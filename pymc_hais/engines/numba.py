@@ -235,7 +235,7 @@ def _store(rows, p, values):
         rows[p, d] = values[d]
 
 
-# `_segment` finds these three in the global scope that `_build` gives it.
+# `_segment` finds these three in the global scope that `compile_segment` gives it.
 draw: Any = None
 arrive: Any = None
 transition: Any = None

@@ -21,6 +21,7 @@ from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_mean_exp
 from pymc_hais.density import is_log_concave
 from pymc_hais.estimators import measure_symptoms
+from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.planning.learning import Trial, adaptation_bias
 from pymc_hais.problem.problem import Problem
 from pymc_hais.run.plan import Plan
@@ -75,12 +76,14 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
     A ``witness``, if there is one already, is asked instead of the pilot and of another population.
     """
     problem = first.problem
-    if is_one_hill(problem):
-        return Confirmation(np.inf)
     (fitted,), (pilot,) = tried.pilots, first.pilots
     log_z = fitted.log_z - tried.plan.log_prior_mass
     missing = pilot.log_z - first.plan.log_prior_mass - log_z
     allowed = tolerance(fitted, pilot)
+    if missing <= allowed and is_one_hill(problem):
+        return Confirmation(np.inf)
+    # Where the pilot has found more than the fit, or what confirms the fit was fitted, something else has to decide.
+    enough = np.inf if missing <= allowed and witness is None else FEWEST_FAMILIES - 1.0
     n_draws = pilot.n_families if abs(missing) <= allowed and witness is None else 0.0
     sampling = tried.runner.sampling
     # Evaluations of a population, at most: as many as the first round has, or these.
@@ -97,7 +100,7 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
             f"more than the fit (log Z = {witness.log_z:.1f} instead of {log_z:.1f}): it is not used."
         )
         return Confirmation(n_draws, reason, witness)
-    return Confirmation(n_draws + witness.n_families if excess >= -ERRORS else n_draws)
+    return Confirmation(min(n_draws + witness.n_families, enough) if excess >= -ERRORS else n_draws)
 
 
 def anneal_few(problem: Problem, plan: Plan, runner: Runner) -> Witness:

@@ -76,7 +76,7 @@ def _accept(tried: Trial, search: Search) -> Trial | str:
     if confirmed.witness is not None and confirmed.witness.n_families >= _ENOUGH_TO_FIT:
         centre, residuals = centred(confirmed.witness.run, PARTICLES)
         again = fit_to(best.problem, centre[None], residuals, search.log_prior_mass, "particles from the prior")
-        other = search.learn(shorten(again, best), PilotNumber.REFITTED)
+        other = search.learn(again, PilotNumber.REFITTED)
         if not isinstance(other, str) and other.plan.is_tuned and other.length < best.length:
             tried, confirmed = other, confirm(other, best, confirmed.witness)
     if confirmed.against:

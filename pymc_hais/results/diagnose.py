@@ -17,9 +17,12 @@ from pymc_hais.runner.runner import Ledger, Runner
 def with_findings(evidence: Evidence, runner: Runner, earlier: Sequence[Finding] = ()) -> LogZEstimate:
     """Return the estimate of a single model with all its findings; of an extension, with those before it that stand."""
     is_first = evidence.joined is None
+    # In the order of our own files, whatever was imported first; then those of users.
+    modules = {what: one.function.__module__ for what, one in CHECKS.items()}
+    order = sorted(modules, key=lambda what: (not modules[what].startswith("pymc_hais."), modules[what]))
     checks = {
         what: _bind(one.function, evidence, runner)
-        for what, one in CHECKS.items()
+        for what, one in ((what, CHECKS[what]) for what in order)
         if is_first or not one.is_of_first_run
     }
     findings = _make(checks, runner)

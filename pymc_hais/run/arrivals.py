@@ -65,7 +65,7 @@ class Arrivals(NamedTuple):
 
     n_arrived: int
     n_elsewhere: int = 0  # chains whose density is as high as the particles', where the fit does not cover them
-    n_visiting: int = 0  # the same, of chains that have been among the particles: they are in the tails of one region
+    n_visiting: int = 0  # the same, of chains that were among the particles one comparison ago: in tails of one region
     n_late: int = 0  # chains whose density is lower, but whose weight is like that of chains that arrived
     share_elsewhere: float = 0.0  # of the chains elsewhere, in the weights of all
     share: float = 0.0  # the same of all chains that did not arrive
@@ -89,12 +89,13 @@ class Arrivals(NamedTuple):
         if self.share_elsewhere > _LIMITS.late or self.excess > -np.log(_LIMITS.level):
             return True
         too_many = self.n_elsewhere > max(1.0, _LIMITS.elsewhere * self.n_arrived)
+        too_many |= self.n_visiting > _LIMITS.late * self.n_arrived
         return not self.are_late and (too_many or self.p_value < _LIMITS.level)
 
     @property
     def are_late(self) -> bool:
         """Whether too many chains may have been too slow."""
-        return max(self.n_late, self.n_visiting) > _LIMITS.late * self.n_arrived or self.share > _LIMITS.late
+        return self.n_late > _LIMITS.late * self.n_arrived or self.share > _LIMITS.late
 
     @property
     def n_confirming(self) -> int:
@@ -103,7 +104,7 @@ class Arrivals(NamedTuple):
 
 
 def compare(
-    chains: Ends, log_weights: np.ndarray, particles: Ends, excess: float = 0.0, have_arrived: np.ndarray | None = None
+    chains: Ends, log_weights: np.ndarray, particles: Ends, excess: float = 0.0, had_arrived: np.ndarray | None = None
 ) -> Arrivals:
     """Compare the ends of n chains, with log weights (n,) of their annealing, with equally weighted particles.
 
@@ -112,7 +113,7 @@ def compare(
     either was too slow, and then its weight is below that of nearly all which arrived, or it is in a wide region of low
     density, whose mass its weight tells.
 
-    ``have_arrived`` (n,) are chains that arrived at an earlier comparison; those of this one are added in place.
+    ``had_arrived`` (n,) are the chains that had at the comparison before; those of this one take their place.
     """
     is_typical = chains.log_joint >= np.quantile(particles.log_joint, _LIMITS.lowest)
     is_covered = np.ones(len(log_weights), bool)
@@ -120,10 +121,10 @@ def compare(
         middle, highest = np.quantile(known, [0.5, _LIMITS.highest])
         is_covered &= ends <= highest + _LIMITS.beyond * (highest - middle)
     has_arrived, is_away = is_typical & is_covered & np.isfinite(log_weights), is_typical & ~is_covered
-    if have_arrived is None:
-        have_arrived = np.zeros(len(log_weights), bool)
-    is_visiting, is_elsewhere = is_away & have_arrived, is_away & ~have_arrived
-    have_arrived |= has_arrived
+    if had_arrived is None:
+        had_arrived = np.zeros(len(log_weights), bool)
+    is_visiting, is_elsewhere = is_away & had_arrived, is_away & ~had_arrived
+    had_arrived[:] = has_arrived
     if not has_arrived.any():
         return Arrivals(0, int(is_elsewhere.sum()), share=1.0, excess=excess)
     is_late = ~is_typical & (log_weights >= np.quantile(log_weights[has_arrived], _LIMITS.light))
@@ -137,7 +138,7 @@ def compare(
         n_visiting=int(is_visiting.sum()),
         n_late=int(is_late.sum()),
         share_elsewhere=float(weights[is_elsewhere].sum()),
-        share=float(weights[~(has_arrived | is_visiting)].sum()),
+        share=float(weights[~has_arrived].sum()),
         p_value=min(1.0, len(pairs) * least),  # Bonferroni's correction
         n_tests=len(pairs),
         excess=excess,
@@ -150,13 +151,21 @@ def moves_on(length: int) -> int:
 
 
 def count_arrivals(
-    evidence: Evidence, prior: Problem, plan: Plan, length: int, n_chains: int, n_missing: float, runner: Runner
-) -> Arrivals:
+    evidence: Evidence,
+    prior: Problem,
+    plan: Plan,
+    length: int,
+    n_chains: int,
+    n_missing: float,
+    runner: Runner,
+    most: float = np.inf,
+) -> tuple[Arrivals, int]:
     """Anneal chains from draws of the prior, and compare their ends with the particles of a run.
 
     They take ``length`` temperatures, by the prior's own plan.  Then they move on at beta = 1 until as many as are
     missing confirm the run's start at two comparisons in a row, or for a limited number of transitions.  They go on
-    where chains elsewhere are fewer and fewer: these are on their way.
+    where half of the chains elsewhere have arrived meanwhile, within ``most`` transitions of all chains together.
+    Returns what was found, and how many transitions a chain has made.
     """
     problem, ladder, estimate = evidence.problem, evidence.ladder, evidence.estimate
     runner = runner.with_sampling(draws=n_chains, chains=1)
@@ -171,22 +180,23 @@ def count_arrivals(
     particles = problem.start_at([0], runner.seeds.streams(place), draws).evaluate(problem.engine)
     runner.pay("rounds", n_chains)
     known, state, found, n_before = _particles(evidence), particles.state, Arrivals(0), 0
-    have_arrived = np.zeros(n_chains, bool)
+    had_arrived = np.zeros(n_chains, bool)
     n_elsewhere = 0  # at the first turn, and at the last one that might have been the end
     for turn in range(_LIMITS.more * _LIMITS.turns):
         first_step = length + 1 + turn * n_moves  # the noise of the steps before is the way's own
         state = move(problem.engine, ladder, state, particles.inputs, particles.keys, n_moves, first_step)
         runner.pay("rounds", n_chains * n_moves * problem.engine.kernel.n_gradients)
-        found = compare(_ends(state, evidence, known.positions), run.log_weights[0], known, excess, have_arrived)
+        found = compare(_ends(state, evidence, known.positions), run.log_weights[0], known, excess, had_arrived)
         if min(found.n_confirming, n_before) >= n_missing or runner.clock.left == 0.0:
             break
         n_before = found.n_confirming
         is_end = (turn + 1) % _LIMITS.turns == 0
-        if is_end and not 0 < 2 * found.n_elsewhere <= n_elsewhere:
+        next_end = length + (turn + 1 + _LIMITS.turns) * n_moves
+        if is_end and not (0 < 2 * found.n_elsewhere <= n_elsewhere and n_chains * next_end <= most):
             break
         if is_end or turn == 0:
             n_elsewhere = found.n_elsewhere
-    return found
+    return found, length + (turn + 1) * n_moves
 
 
 def _particles(evidence: Evidence) -> Ends:

@@ -162,10 +162,10 @@ LATE, ELSEWHERE = Arrivals(60, n_late=30), Arrivals(60, n_elsewhere=30)
 def test_chains_from_the_prior_confirm_a_fit(monkeypatch, gradients, found, asked_for, n_confirmed):
     asked, left = [], iter(found)
 
-    def count(evidence, prior, plan, length, n_chains, n_missing, runner):
+    def count(evidence, prior, plan, length, n_chains, n_missing, runner, most):
         asked.append((length, n_chains, n_missing))
         runner.ledger.gradients["rounds"] += n_chains * 346
-        return next(left)
+        return next(left), length + stages.moves_on(length)
 
     monkeypatch.setattr(stages, "count_arrivals", count)
     evidence, runner = doubted_fit(12.0)

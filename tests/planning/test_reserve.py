@@ -87,7 +87,6 @@ def test_what_refutes_a_fit_is_fitted_if_enough_draws_led_to_it(monkeypatch, n_f
     monkeypatch.setattr(fitted_starts, "confirm", confirm)
     monkeypatch.setattr(fitted_starts, "centred", lambda run, n_kept: (np.zeros(2), np.zeros((n_kept, 2))))
     monkeypatch.setattr(fitted_starts, "fit_to", lambda *_: None)
-    monkeypatch.setattr(fitted_starts, "shorten", lambda near, best: near)
     search = SimpleNamespace(best=first, log_prior_mass=0.0, learn=lambda near, number: again)
     found = fitted_starts._accept(fit, search)
     if not is_taken:

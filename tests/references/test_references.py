@@ -144,7 +144,7 @@ CENTRES = np.array([[0.0, 0.0, 0.0], [5.0, -3.0, 1.0]])
 
 @pytest.mark.parametrize("row", [0, 1])
 def test_a_fit_draws_around_the_centre_of_each_row(row):
-    """Whether a path starts from the density of these draws stands in paths/test_defended.py."""
+    """Whether a path starts from the density of these draws stands in kernels/test_defended.py."""
     fit = Fitted(StudentT(5.0, np.zeros(3), FACTOR), CENTRES, 0.1)
     positions = fit.draw(row, 5000, np.random.default_rng(3))
     z = np.linalg.solve(FACTOR, (positions - CENTRES[row]).T).T

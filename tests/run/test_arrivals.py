@@ -41,24 +41,25 @@ def test_chains_where_the_target_is_far_above_the_fit_do_not():
     assert found.n_confirming == 0
 
 
-def test_chains_that_have_been_among_the_particles_may_visit_tails():
+def test_chains_that_were_among_the_particles_may_visit_tails_but_not_stay():
     rng = np.random.default_rng(6)
-    first = rng.normal(size=(200, 3))
-    have_arrived = np.zeros(200, bool)
-    first[:4] += 30.0  # four never arrive
-    compare(ends(first), np.zeros(200), PARTICLES, 0.0, have_arrived)
-    assert not have_arrived[:4].any()
-    log_ratio = np.zeros(200)
-    log_ratio[4:8] = 30.0  # four others have arrived, and are now where the target is far above the fit
-    have_arrived[4:8] = True
-    log_weights = np.where(np.arange(200) == 4, 8.0, 0.0)  # one of which has nearly all of the weight
-    found = compare(ends(rng.normal(size=(200, 3)), log_ratio), log_weights, PARTICLES, 0.0, have_arrived)
+    had_arrived = np.zeros(200, bool)
+    compare(ends(rng.normal(size=(200, 3))), np.zeros(200), PARTICLES, 0.0, had_arrived)
+    assert had_arrived.mean() > 0.97
+    had_arrived[:4] = True
+    log_ratio = np.where(np.arange(200) < 4, 30.0, 0.0)  # four are now where the target is far above the fit
+    chains = ends(rng.normal(size=(200, 3)), log_ratio)
+    found = compare(chains, np.zeros(200), PARTICLES, 0.0, had_arrived)
     assert found.n_visiting == 4
     assert found.n_elsewhere == 0
     assert found.n_confirming == found.n_arrived
-    never = compare(ends(rng.normal(size=(200, 3)), log_ratio), log_weights, PARTICLES)
-    assert never.n_elsewhere == 4
-    assert never.n_confirming == 0
+    stayed = compare(chains, np.zeros(200), PARTICLES, 0.0, had_arrived)
+    assert stayed.n_elsewhere == 4
+    assert stayed.n_confirming == 0
+    had_arrived[:4] = True
+    weighty = compare(chains, np.where(np.arange(200) == 0, 8.0, 0.0), PARTICLES, 0.0, had_arrived)
+    assert weighty.n_visiting == 4
+    assert weighty.n_confirming == 0  # one of them has nearly all of the weight
 
 
 def test_chains_in_a_wide_region_of_low_density_do_not_where_it_has_weight():

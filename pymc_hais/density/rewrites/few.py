@@ -122,8 +122,10 @@ def _take_apart(x: TensorVariable, axes: Sequence[int], known: dict[Any, Any]) -
         return [_Term(one, x if is_float(x) else x.astype("float64"))]
     op = scalar_op(x)
     if isinstance(op, scalars.Switch):
-        masks, branches = _masks(x), [_terms(branch, axes, known) for branch in x.owner.inputs[1:]]
-        if masks is None or any(terms is None for terms in branches):
+        if (masks := _masks(x)) is None:
+            return None
+        branches = [_terms(branch, axes, known) for branch in x.owner.inputs[1:]]
+        if any(terms is None for terms in branches):
             return None
         chosen = [(mask, term) for mask, terms in zip(masks, branches, strict=True) for term in terms or []]
         return [term._replace(factor=np.where(mask, term.factor, 0.0)) for mask, term in chosen]

@@ -80,6 +80,8 @@ def local_transposition_of_parts(fgraph: Any, node: Any) -> list[Any] | None:
 def _transposed_parts(x: TensorVariable) -> Any:
     """Return the transposed table, made of transposed parts; None for other operations."""
     node: Any = x.owner
+    if not node.inputs:
+        return None
     op, (first, *rest) = node.op, node.inputs
     if isinstance(op, Alloc):
         return pt.alloc(_transpose(first), *rest[::-1])

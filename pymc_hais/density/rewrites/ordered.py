@@ -44,9 +44,14 @@ def local_ordered_logistic(fgraph: FunctionGraph, node: Apply) -> list[Any] | No
         above, below = _choose(cutpoints, upper) - score, _choose(cutpoints, lower) - score
     steps = _steps(cutpoints)
     value = pt.switch(category < last, -pt.softplus(-above), 0.0) - pt.switch(category > 0, pt.softplus(below), 0.0)
-    if last > 1:
-        between = pt.log1mexp(-steps)[(*places, np.minimum(lower, last - 2))]
-        value += pt.switch((category > 0) & (category < last), between, 0.0)
+    is_inner = (category > 0) & (category < last)
+    if is_inner.any():
+        step = (*places, np.minimum(lower, last - 2))
+        is_used = np.zeros((*(log_odds.type.shape[:-1] if places else ()), last - 1), bool)
+        np.logical_or.at(is_used, step, is_inner)
+        # Two cutpoints may be equal if the category between them was never observed.
+        between = pt.log1mexp(-pt.switch(is_used, steps, 1.0))[step]
+        value += pt.switch(is_inner, between, 0.0)
     checked = pt.and_(pt.all(pt.invert(pt.isnan(number))), pt.all(steps >= 0))
     return [node.op(value.astype(node.outputs[0].type.dtype), checked)]
 
@@ -56,14 +61,15 @@ def _read(value: Variable) -> tuple[Any, tuple[np.ndarray, ...], np.ndarray] | N
     if not isinstance(scalar_op(value), scalars.Log):
         return None
     chosen = value.owner.inputs[0]
-    is_squeezed = chosen.owner is not None and isinstance(chosen.owner.op, DimShuffle)
+    is_squeezed = chosen.owner is not None and isinstance(chosen.owner.op, DimShuffle) and chosen.owner.op.is_squeeze
     chosen = chosen.owner.inputs[0] if is_squeezed else chosen
     if chosen.owner is None or not isinstance(chosen.owner.op, AdvancedSubtensor):
         return None
     p, *indices = chosen.owner.inputs
     shape = p.type.shape
     is_known = all(isinstance(index, Constant) and index.type.dtype != "bool" for index in indices)
-    if None in (*shape, *value.type.shape) or not is_known or len(indices) != len(shape):
+    is_whole = tuple(chosen.owner.op.idx_list) == tuple(range(len(shape)))
+    if None in (*shape, *value.type.shape) or not (is_known and is_whole):
         return None
     places = [one.reshape(value.type.shape) for one in np.broadcast_arrays(*(index.data for index in indices))]
     if not all(np.all((one >= 0) & (one < size)) for one, size in zip(places, shape, strict=True)):

@@ -80,13 +80,17 @@ after_gradient = EquilibriumGraphRewriter(
 )
 
 
-def simplify_values(outputs: Sequence[Any]) -> list[Any]:
-    """Simplify log densities before they are differentiated, so that their gradients are simple as well."""
+def simplify_first(outputs: Sequence[Any]) -> list[Any]:
+    """Simplify log densities as PyMC does, and write those anew that lose digits in their own form."""
     graph = FunctionGraph(outputs=list(rewrite_pregrad(list(outputs))), clone=False, copy_inputs=False)
     before = set(graph.apply_nodes)
     rewrite_inside_out(graph, first.rewrite)
-    if graph.apply_nodes != before:
-        graph = FunctionGraph(outputs=list(rewrite_pregrad(list(graph.outputs))), clone=False, copy_inputs=False)
+    return list(graph.outputs if graph.apply_nodes == before else rewrite_pregrad(list(graph.outputs)))
+
+
+def simplify_values(outputs: Sequence[Any]) -> list[Any]:
+    """Simplify log densities before they are differentiated, so that their gradients are simple as well."""
+    graph = FunctionGraph(outputs=simplify_first(outputs), clone=False, copy_inputs=False)
     rewrite_inside_out(graph, before_gradient.rewrite)
     rewrite_inside_out(graph, guard)
     return list(graph.outputs)

@@ -7,6 +7,7 @@ import pytest
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.density import build_density, build_layout
+from tests.front_door import estimate
 
 ORDERED = pm.distributions.transforms.ordered
 
@@ -87,3 +88,27 @@ def test_far_from_the_cutpoints_nothing_is_lost():
         expected = -(away + 1.0) - (away - 1.0) + np.log1p(-np.exp(-2.0))
         np.testing.assert_allclose(value, expected, rtol=1e-12)
         np.testing.assert_allclose(gradient[0], -2.0 * np.sign(score), rtol=1e-12)
+
+
+def test_cutpoints_may_be_equal_if_the_category_between_was_not_observed():
+    with pm.Model() as model:
+        slope, cuts = pm.Normal("slope", 0, 1), pm.Normal("cuts", [-1.0, 0.0, 0.0], 1, shape=3)
+        pm.OrderedLogistic("y", eta=slope * np.linspace(-1.0, 1.0, 5), cutpoints=cuts, observed=[0, 1, 1, 3, 3])
+    _, ours = compiled(model)
+    value, gradient = ours(np.array([0.5, -1.0, 0.2, 0.2]))
+    assert np.isfinite(value)
+    assert np.isfinite(gradient).all()
+
+
+@pytest.mark.slow
+def test_wide_priors_of_few_rows_are_sampled():
+    """At most of their draws PyMC's own log density is minus infinity, in wide numbers, too."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(12, 2))
+    with pm.Model() as model:
+        slopes = pm.Normal("slopes", 0, 100, shape=2)
+        cuts = pm.Normal("cuts", 0, 100, shape=2, transform=ORDERED, initval=[-1.0, 1.0])
+        pm.OrderedLogistic("y", eta=x @ slopes, cutpoints=cuts, observed=np.digitize(x[:, 0], [-0.5, 0.5]))
+    found, _ = estimate(model, random_seed=1)
+    assert "rounding" not in [finding.name for finding in found.findings]
+    assert found.se < 0.2
