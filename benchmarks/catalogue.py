@@ -119,7 +119,7 @@ def run_apart(name: str, what: str, seed: int, cpu: int) -> dict:
 
 
 class Saved:
-    """Rows that a file (JSON lines) has already, and those that are run and added to it."""
+    """The rows of a file of JSON lines; a row that is missing is run, and appended to the file."""
 
     def __init__(self, path: Path | None, seed: int, cpu: int):
         self.path, self.seed, self.cpu = path, seed, cpu
@@ -198,13 +198,11 @@ def main() -> None:
     options = parse()
     saved = Saved(options.save, options.seed, options.cpu)
 
-    def get(name: str, what: str) -> dict:
-        return saved.get(name, str(options.folder / f"{name}.py"), what)
-
     print(f"| {' | '.join(COLUMNS)} |\n" + "| --- " * len(COLUMNS) + "|")
     rows = []
     for name in options.names:
-        rows.append((get(name, "hais"), get(name, "nuts") if options.nuts else {}))
+        path = str(options.folder / f"{name}.py")
+        rows.append((saved.get(name, path, "hais"), saved.get(name, path, "nuts") if options.nuts else {}))
         print(describe(name, *rows[-1]), flush=True)
     summarise(rows)
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pymc as pm
-from scipy.spatial import Delaunay
 
+from .fields import neighbours
 from .regression import design
 
 
@@ -27,9 +27,9 @@ def shrinkage(seed: int) -> pm.Model:
             slopes = pm.Normal("z", 0, 1, shape=n_columns) * pm.math.sqrt(share * r2 / (1 - r2))
         else:
             heavy = choose(rng, pm.HalfCauchy, pm.HalfStudentT)
-            degrees = {} if heavy is pm.HalfCauchy else {"nu": choose(rng, 2, 3, 5)}
-            local = heavy("local", **degrees, **{"beta" if not degrees else "sigma": 1.0}, shape=n_columns)
-            tau = heavy("tau", **degrees, **{"beta" if not degrees else "sigma": choose(rng, 0.05, 0.2, 1.0)})
+            degrees = () if heavy is pm.HalfCauchy else (choose(rng, 2, 3, 5),)
+            local = heavy("local", *degrees, 1.0, shape=n_columns)
+            tau = heavy("tau", *degrees, choose(rng, 0.05, 0.2, 1.0))
             if kind == "regularised":
                 slab = pm.InverseGamma("slab", 2, choose(rng, 2, 8))
                 local = local * pm.math.sqrt(slab / (slab + tau**2 * local**2))
@@ -67,21 +67,18 @@ def item_response(seed: int) -> pm.Model:
         wide = pm.HalfNormal("wide", 2) if rng.integers(2) else 1.5
         difficulty = pm.Normal("difficulty", 0, wide, shape=n_items)
         slope = 1.0 if kind == "1PL" else pm.LogNormal("slope", 0, choose(rng, 0.3, 0.5, 1.0), shape=n_items)
+        score, answers = slope * (ability[:, None] - difficulty), table
+        if not is_table or kind in ("3PL", "graded"):
+            score, answers = score[who, what], table[who, what]
         if kind == "graded":
             ordered = pm.distributions.transforms.ordered
             cuts = pm.Normal("cuts", 0, 2, shape=3, transform=ordered, initval=[-1.0, 0.0, 1.0])
-            score = (slope * (ability[:, None] - difficulty))[who, what]
-            pm.OrderedLogistic("y", eta=score, cutpoints=cuts, observed=table[who, what])
-            return model
-        if is_table and kind != "3PL":
-            pm.Bernoulli("y", logit_p=slope * (ability[:, None] - difficulty), observed=table)
-            return model
-        score = (slope * (ability[:, None] - difficulty))[who, what]
-        if kind == "3PL":
+            pm.OrderedLogistic("y", eta=score, cutpoints=cuts, observed=answers)
+        elif kind == "3PL":
             guess = pm.Beta("guess", 5, 20, shape=n_items)[what]
-            pm.Bernoulli("y", guess + (1 - guess) * pm.math.sigmoid(score), observed=table[who, what])
+            pm.Bernoulli("y", guess + (1 - guess) * pm.math.sigmoid(score), observed=answers)
         else:
-            pm.Bernoulli("y", logit_p=score, observed=table[who, what])
+            pm.Bernoulli("y", logit_p=score, observed=answers)
     return model
 
 
@@ -157,10 +154,7 @@ def areas(seed: int) -> pm.Model:
     """CAR, ICAR or BYM2 effects of areas around random places, beside a regression."""
     rng = np.random.default_rng(seed)
     n, kind = int(rng.integers(25, 121)), choose(rng, "car", "icar", "bym2")
-    near = np.zeros((n, n))
-    for corners in Delaunay(rng.uniform(size=(n, 2))).simplices:
-        near[np.ix_(corners, corners)] = 1
-    np.fill_diagonal(near, 0)
+    near = neighbours(n, rng).astype(float)
     precision = np.diag(near.sum(0)) - 0.98 * near
     effect = np.linalg.solve(np.linalg.cholesky(precision).T, rng.normal(size=n))
     n_columns, exposed = int(rng.integers(1, 5)), rng.uniform(0.5, 10.0, n)

@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 from scipy.linalg import cho_factor, cho_solve
+from scipy.spatial import Delaunay
 from scipy.special import logsumexp
 from scipy.stats import halfnorm, norm
 
@@ -51,15 +52,19 @@ def grid_of_areas(n, seed=0):
     return model
 
 
-def random_map(n, counts, seed=0):
-    """Counts, or numbers with noise, in areas around random places; of numbers with their log Z."""
-    from scipy.spatial import Delaunay
-
-    rng = np.random.default_rng(seed)
+def neighbours(n, rng):
+    """Return a table (n, n) with 1 where two of n random places are joined by a triangle, and 0 elsewhere."""
     near = np.zeros((n, n), int)
     for corners in Delaunay(rng.uniform(size=(n, 2))).simplices:
         near[np.ix_(corners, corners)] = 1
     np.fill_diagonal(near, 0)
+    return near
+
+
+def random_map(n, counts, seed=0):
+    """Counts, or numbers with noise, in areas around random places; of numbers with their log Z."""
+    rng = np.random.default_rng(seed)
+    near = neighbours(n, rng)
     precision = np.diag(near.sum(0)) - near + 1.0 / (0.001 * n) ** 2
     effect, exposed = np.linalg.solve(np.linalg.cholesky(precision).T, rng.normal(size=n)), rng.uniform(1.0, 10.0, n)
     y = rng.poisson(exposed * np.exp(0.2 + 0.7 * effect)) if counts else 0.2 + 0.7 * effect + 0.5 * rng.normal(size=n)

@@ -52,6 +52,12 @@ def tolerance(one: Pilot, other: Pilot) -> float:
     return min(AGREEMENT, ERRORS * float(error)) + adaptation_bias(other)
 
 
+def say_missing(log_z: float, expected: float) -> str:
+    """Return why a fit is not used whose log Z is below that of the pilot before it."""
+    instead = f"log Z = {log_z:.1f} instead of {expected:.1f}"
+    return f"A fit to the pilot's particles misses something ({instead}): it is not used."
+
+
 class Witness(NamedTuple):
     """The result of a small population from the prior."""
 
@@ -78,20 +84,19 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
     problem = first.problem
     (fitted,), (pilot,) = tried.pilots, first.pilots
     log_z = fitted.log_z - tried.plan.log_prior_mass
-    missing = pilot.log_z - first.plan.log_prior_mass - log_z
+    expected = pilot.log_z - first.plan.log_prior_mass
     allowed = tolerance(fitted, pilot)
-    if missing <= allowed and is_one_hill(problem):
+    if expected - log_z <= allowed and is_one_hill(problem):
         return Confirmation(np.inf)
     # Where the pilot has found more than the fit, or what confirms the fit was fitted, something else has to decide.
-    enough = np.inf if missing <= allowed and witness is None else FEWEST_FAMILIES - 1.0
-    n_draws = pilot.n_families if abs(missing) <= allowed and witness is None else 0.0
+    enough = np.inf if expected - log_z <= allowed and witness is None else FEWEST_FAMILIES - 1.0
+    n_draws = pilot.n_families if abs(expected - log_z) <= allowed and witness is None else 0.0
     sampling = tried.runner.sampling
     # Evaluations of a population, at most: as many as the first round has, or these.
     most = max(1_500_000, tried.length * sampling.draws * sampling.chains)
     # Thirty prior draws confirm a start by themselves: all of them miss a tenth of Z once in 25 times.
     if witness is None and (n_draws >= 30.0 or first.length * PARTICLES > most):
-        reason = f"A fit to the pilot's particles misses something ({missing:.1f} nats): it is not used."
-        return Confirmation(n_draws, reason if missing > allowed else None)
+        return Confirmation(n_draws, say_missing(log_z, expected) if expected - log_z > allowed else None)
     witness = witness or anneal_few(problem, first.plan, first.runner)
     excess = witness.excess(log_z, 1.0 / float(np.sqrt(max(fitted.n_families, 1.0))))
     if excess > ERRORS:

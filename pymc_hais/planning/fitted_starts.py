@@ -6,7 +6,7 @@ from pymc_hais.core.messages import quoted
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.core.seeds import PilotNumber
 from pymc_hais.density import known_log_mass, unnormalised_priors
-from pymc_hais.planning.confirm import PARTICLES, confirm, tolerance
+from pymc_hais.planning.confirm import PARTICLES, confirm, say_missing, tolerance
 from pymc_hais.planning.fits import fit_margins, fit_to
 from pymc_hais.planning.learning import Trial, centred
 from pymc_hais.planning.mass import measure_for_fit
@@ -165,8 +165,5 @@ def _reason_against(tried: Trial, first: Trial) -> str | None:
         log_z = one.log_z - tried.plan.log_prior_mass
         expected = other.log_z - first.plan.log_prior_mass
         if expected - log_z > tolerance(one, other):
-            return (
-                f"A fit to the pilot's particles misses something (log Z = {log_z:.1f} instead of {expected:.1f}): "
-                "it is not used."
-            )
+            return say_missing(log_z, expected)
     return None

@@ -158,7 +158,7 @@ def count_arrivals(
     n_chains: int,
     n_missing: float,
     runner: Runner,
-    most: float = np.inf,
+    most: float,
 ) -> tuple[Arrivals, int]:
     """Anneal chains from draws of the prior, and compare their ends with the particles of a run.
 

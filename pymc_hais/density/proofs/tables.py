@@ -22,7 +22,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 
-from pymc_hais.density.rewrites.graphs import axes_of, is_float
+from pymc_hais.density.rewrites.graphs import axes_of, is_float, spread_out
 
 #: Rows from which on equal ones are merged: a density of fewer rows takes less time than the rest of a step.
 _FEWEST = 200
@@ -187,7 +187,7 @@ def _are_lists(op: Any, places: Sequence[Any], rows: Rows) -> bool:
 
 
 def _are_zeros(variable: Variable) -> bool:
-    value = variable.owner.inputs[0] if variable.owner and isinstance(variable.owner.op, Alloc) else variable
+    value = spread_out(variable)
     return isinstance(value, Constant) and not np.any(value.data)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar import basic as scalars
-from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, SpecifyShape
@@ -30,6 +30,11 @@ _KEEP_WHOLE = (scalars.Abs, scalars.Add, scalars.Maximum, scalars.Minimum, scala
 def held_value(variable: Any) -> Any:
     """Return what a constant or a shared variable holds, without a copy."""
     return variable.data if isinstance(variable, Constant) else variable.get_value(borrow=True)
+
+
+def spread_out(variable: Variable) -> Any:
+    """Return what an array repeats; the array itself if it is not known to repeat anything."""
+    return variable.owner.inputs[0] if variable.owner is not None and isinstance(variable.owner.op, Alloc) else variable
 
 
 def scalar_op(variable: Variable) -> Any:

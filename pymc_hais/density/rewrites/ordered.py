@@ -17,13 +17,13 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar import basic as scalars
 from pytensor.scalar.math import Sigmoid
-from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_hais.density.compat import CheckParameterValue
-from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op
+from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op, spread_out
 
 
 @node_rewriter([CheckParameterValue])
@@ -41,7 +41,7 @@ def local_ordered_logistic(fgraph: FunctionGraph, node: Apply) -> list[Any] | No
     else:
         is_each = np.array_equal(places, np.indices(score.type.shape))
         number, score, places = score, score if is_each else score[places], ()
-        above, below = _choose(cutpoints, upper) - score, _choose(cutpoints, lower) - score
+        above, below = (_choose(cutpoints, last, one) - score for one in (upper, lower))
     steps = _steps(cutpoints)
     value = pt.switch(category < last, -pt.softplus(-above), 0.0) - pt.switch(category > 0, pt.softplus(below), 0.0)
     is_inner = (category > 0) & (category < last)
@@ -92,7 +92,7 @@ def _log_odds(p: Any) -> Any:
     axis, parts = whole.owner.op.axis % whole.type.ndim, whole.owner.inputs
     if axis != whole.type.ndim - 1 or len(parts) != 3:
         return None
-    inner = _spread_out(parts[1])
+    inner = spread_out(parts[1])
     if not isinstance(scalar_op(inner), Sigmoid) or inner.type.ndim != whole.type.ndim or None in inner.type.shape:
         return None
     if not equal_computations([p], [whole[..., 1:] - whole[..., :-1]]):
@@ -100,14 +100,9 @@ def _log_odds(p: Any) -> Any:
     return inner.owner.inputs[0] if _is_all(parts[0], 0.0) and _is_all(parts[2], 1.0) else None
 
 
-def _spread_out(variable: Variable) -> Any:
-    """Return what an array repeats; the array itself if it repeats nothing."""
-    return variable.owner.inputs[0] if variable.owner is not None and isinstance(variable.owner.op, Alloc) else variable
-
-
 def _is_all(variable: Variable, number: float) -> bool:
     """Whether a variable is one column of this number."""
-    value = _spread_out(variable)
+    value = spread_out(variable)
     return variable.type.shape[-1] == 1 and isinstance(value, Constant) and bool(np.all(value.data == number))
 
 
@@ -122,9 +117,8 @@ def _split(log_odds: Any) -> tuple[Any, Any]:
     return log_odds, None
 
 
-def _choose(few: Any, index: np.ndarray) -> Any:
-    """Look up elements of a vector by a search: the gradients of two indices would not be found to go row by row."""
-    (n,) = few.type.shape
+def _choose(few: Any, n: int, index: np.ndarray) -> Any:
+    """Look up elements of a vector (n,) by a search: gradients of two indices would not be found to go row by row."""
     return few[index] if n > 32 else pt.switch(index[..., None] == np.arange(n), few, 0.0).sum(axis=-1)
 
 
