@@ -22,8 +22,8 @@ from pymc_hais.learning.family import Family, build_family, with_own
 from pymc_hais.learning.held_out import build_held_out
 from pymc_hais.learning.optimisers import closed, lbfgs, stochastic
 from pymc_hais.learning.optimisers.constraints import Constraint, read_constraints
-from pymc_hais.learning.optimisers.descent import Descent
-from pymc_hais.learning.protocol import Method
+from pymc_hais.learning.optimisers.descent import Descent, Ending
+from pymc_hais.learning.protocol import Method, name_methods
 from pymc_hais.results.findings.fit import check_convergence
 from pymc_hais.results.learning import to_learning_tree
 from pymc_hais.results.report import log_findings
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: The name of SciPy's L-BFGS-B as ``optimizer``.
 LBFGS = "lbfgs"
+#: The name of the steps of a method with a closed M-step, in a result.
+M_STEP = "m_step"
 
 
 def fit(
@@ -142,8 +144,6 @@ def fit(
     check_positive("max_seconds", max_seconds, "seconds", "no limit")
     check_seed(random_seed)
     backend, _ = resolve_backend(backend, None)
-    obstacle = _find_obstacle(method, constraints, batch_size)
-    _check_optimizer(optimizer, method, batch_size, obstacle)
     is_one = callable(callbacks) or not isinstance(callbacks, Iterable)
     functions: tuple[Any, ...] = (callbacks,) if is_one else tuple(callbacks)
     if not all(map(callable, functions)):
@@ -154,10 +154,15 @@ def fit(
     method.check(family)
     if batch_size is not None and batch_size > len(rows):
         raise ValueError(f"`batch_size` is {batch_size}, and there are {len(rows)} rows: pass at most so many.")
-    optimizer = _choose_optimizer(optimizer, method, family, obstacle)
-    held_out_rows = build_held_out(held_out, family, method)
+    optimizer = _choose_optimizer(optimizer, method, family, constraints, batch_size)
+    if held_out is not None and not method.knows_log_z:
+        raise ValueError(
+            f"{method.name} knows no log Z on its way, which `held_out` needs: leave it out, and pass the rows to "
+            f"pymc_hais.log_likelihood afterwards. Methods that know it: {name_methods(lambda one: one.knows_log_z)}."
+        )
+    held_out_rows = build_held_out(held_out, family)
     own = {name: np.asarray(value, dtype=np.float64) for name, value in method.own(family, rows).items()}
-    default_steps = {LBFGS: lbfgs.N_STEPS, "m_step": closed.N_STEPS}.get(optimizer, stochastic.SCHEDULE.n_steps)
+    default_steps = {LBFGS: lbfgs.N_STEPS, M_STEP: closed.N_STEPS}.get(optimizer, stochastic.SCHEDULE.n_steps)
     bar = CallProgress(progressbar, default_theme, "Held out" if held_out_rows else LOG_Z)
     with keep_threads(), bar as progress:
         descent = Descent(
@@ -174,65 +179,66 @@ def fit(
             callbacks=functions,
             held_out=held_out_rows,
         )
-        if optimizer == LBFGS:
-            ending = lbfgs.minimise(descent)
-        elif optimizer == "m_step":
-            ending = closed.minimise(descent)
+        if optimizer in (LBFGS, M_STEP):
+            ending = (lbfgs if optimizer == LBFGS else closed).minimise(descent)
         else:
             size = batch_size or min(stochastic.SCHEDULE.batch_size, len(rows))
             ending = stochastic.minimise(descent, optimizer, size)
     for name in family.parameters:
         model.set_data(name, ending.values[name].astype(model[name].dtype))
-
-    numbers = {} if ending.reason == "diverged" else descent.finish(ending.state, ending.values)
-    attrs = {
-        "n_rows": len(rows),
-        "method": repr(method),
-        "optimizer": _describe(optimizer),
-        "converged": int(ending.reason == "tolerance"),
-        **{name: getattr(ending, name) for name in ("reason", "excess", "objective", "n_steps", "backend")},
-        "seconds": clock.elapsed,
-    }
-    findings = tuple(check_convergence(ending.reason, ending.where, ending.excess, descent.tolerance, ending.n_steps))
-    trace = descent.trace
-    tree = to_learning_tree(model, ending.values | numbers, trace.steps, trace.values, trace.monitors, attrs, findings)
-    log_findings(findings)
-    return tree
+    return _label(descent, ending, optimizer)
 
 
-def _find_obstacle(method: Method, constraints: Mapping[str, Constraint], batch_size: int | None) -> str:
-    """Return why L-BFGS cannot make this fit; "" if it can, unless there are hidden variables."""
-    if method.follows_parameters:
-        return f"{method.name} draws new numbers at each step, which follow the parameters"
-    if projected := [name for name, one in constraints.items() if not one.is_smooth]:
-        return f"the projection of `{projected[0]}` would break its line searches"
-    return "" if batch_size is None else "it takes all rows in each step, and `batch_size` was given"
+def _choose_optimizer(
+    optimizer: Any, method: Method, family: Family, constraints: Mapping[str, Constraint], batch_size: int | None
+) -> Any:
+    """Return LBFGS, one of PyMC's optimisers, or M_STEP for a method with a closed M-step.
 
-
-def _check_optimizer(optimizer: Any, method: Method, batch_size: int | None, obstacle: str) -> None:
-    """Refuse an optimiser that the method, its constraints or the batches do not allow."""
-    if method.is_closed and (optimizer is not None or batch_size is not None):
-        raise ValueError(
-            f"{method.name} with `m_step` takes all rows in each step, and no gradient: leave out `optimizer` and "
-            "`batch_size`."
-        )
+    Raises ValueError for an optimiser that the method, its constraints, hidden variables or batches do not allow.
+    """
+    if method.is_closed:
+        if optimizer is not None or batch_size is not None:
+            raise ValueError(
+                f"{method.name} with `m_step` takes all rows in each step, and no gradient: leave out `optimizer` and "
+                "`batch_size`."
+            )
+        return M_STEP
     if optimizer is not None and optimizer != LBFGS and not callable(optimizer):
         raise ValueError(f'`optimizer` must be "lbfgs", or one such as pm.adam(learning_rate=0.01); got {optimizer!r}.')
+    projected = [name for name, one in constraints.items() if not one.is_smooth]
+    obstacle = ""  # why L-BFGS cannot make this fit
+    if method.follows_parameters:
+        obstacle = f"{method.name} draws new numbers at each step, which follow the parameters"
+    elif projected:
+        obstacle = f"the projection of `{projected[0]}` would break its line searches"
+    elif batch_size is not None:
+        obstacle = "it takes all rows in each step, and `batch_size` was given"
     if optimizer == LBFGS and obstacle:
         raise ValueError(
             f'optimizer="lbfgs" is not for this fit: {obstacle}. Pass optimizer=pm.adam(), or leave it out.'
         )
-
-
-def _choose_optimizer(optimizer: Any, method: Method, family: Family, obstacle: str) -> Any:
-    """Return LBFGS, one of PyMC's optimisers, or "m_step" for a method with a closed M-step."""
-    if method.is_closed:
-        return "m_step"
     if optimizer == LBFGS and family.hidden:
         raise ValueError('optimizer="lbfgs" is not for models with hidden variables: pass optimizer=pm.adam().')
     if optimizer:
         return optimizer
     return pm.adam(learning_rate=stochastic.SCHEDULE.rate) if obstacle or family.hidden else LBFGS
+
+
+def _label(descent: Descent, ending: Ending, optimizer: Any) -> DataTree:
+    """Return the labelled result of a fit, and log its findings."""
+    numbers = {} if ending.reason == "diverged" else descent.finish(ending.state, ending.values)
+    attrs = {
+        "n_rows": len(descent.rows),
+        "method": repr(descent.method),
+        "optimizer": _describe(optimizer),
+        "converged": int(ending.reason == "tolerance"),
+        **{name: getattr(ending, name) for name in ("reason", "excess", "objective", "n_steps", "backend")},
+        "seconds": descent.clock.elapsed,
+    }
+    findings = tuple(check_convergence(ending.reason, ending.where, ending.excess, descent.tolerance, ending.n_steps))
+    tree = to_learning_tree(descent.family.model, ending.values | numbers, descent.trace.kept, attrs, findings)
+    log_findings(findings)
+    return tree
 
 
 def _describe(optimizer: Callable[..., Any] | str) -> str:

@@ -10,7 +10,6 @@ import pytensor.tensor as pt
 from pymc_hais.core.messages import quoted
 from pymc_hais.learning.family import Arrays, Family, build_family
 from pymc_hais.learning.program import Pieces, compile_first, cut, piece_size
-from pymc_hais.learning.protocol import Method, name_methods
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +32,10 @@ class HeldOut:
         return {"held_out": float(log_p.mean()), "held_out_mcse": log_z_se, "held_out_sem": sem}
 
 
-def build_held_out(given: Any, family: Family, method: Method) -> HeldOut | None:
+def build_held_out(given: Any, family: Family) -> HeldOut | None:
     """Check held-out rows, if any are given, and compile their density.
 
-    Raises ValueError for rows that are none of the family, a method that knows no log Z, or hidden variables.
+    Raises ValueError for rows that are none of the family, or hidden variables.
     """
     if given is None:
         return None
@@ -44,11 +43,6 @@ def build_held_out(given: Any, family: Family, method: Method) -> HeldOut | None
     if not isinstance(given, Mapping) or set(given) != set(names):
         what = quoted(given) if isinstance(given, Mapping) else f"a {type(given).__name__}"
         raise ValueError(f"`held_out` must have rows of the variables that `data` has, {quoted(names)}; got {what}.")
-    if not method.knows_log_z:
-        raise ValueError(
-            f"{method.name} knows no log Z on its way, which `held_out` needs: leave it out, and pass the rows to "
-            f"pymc_hais.log_likelihood afterwards. Methods that know it: {name_methods(lambda one: one.knows_log_z)}."
-        )
     if family.hidden:
         raise ValueError(
             f"`held_out` needs the density of the visible variables, and {quoted(family.hidden)} would have to be "
@@ -56,7 +50,7 @@ def build_held_out(given: Any, family: Family, method: Method) -> HeldOut | None
         )
     table = {name: given[name] for name in names}
     _, rows = build_family(family.model, table, list(family.parameters), family.backend)
-    pieces = cut(rows, [], piece_size(len(rows), method.width(family)))
+    pieces = cut(rows, [], piece_size(len(rows), family.n_dims))
     symbol = pt.tensor("rows", dtype="float64", shape=pieces.rows[0].shape)
     trial = [*family.first_values().values(), pieces.rows[0]]
     inputs = [*family.parameters.values(), symbol]

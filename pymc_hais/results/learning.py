@@ -15,23 +15,25 @@ from pymc_hais.inputs.results import findings_as_json
 def to_learning_tree(
     model: pm.Model,
     fitted: Mapping[str, np.ndarray],
-    steps: Sequence[int],
-    values: Sequence[Mapping[str, np.ndarray]],
-    monitors: Sequence[Mapping[str, float]],
+    kept: Sequence[tuple[int, Mapping[str, np.ndarray], Mapping[str, float]]],
     attrs: Mapping[str, Any],
     findings: Sequence[Finding],
 ) -> DataTree:
-    """Label a fit: group ``fitted``, and by ``step`` the groups ``parameters`` and ``learning``."""
+    """Label a fit: group ``fitted``, and by ``step`` the groups ``parameters`` and ``learning``.
+
+    The steps ``kept`` have their number, the values of the parameters, and monitors.
+    """
     attrs = {**attrs, "findings": findings_as_json(findings)}
     dims = {name: list(model.named_vars_to_dims[name]) for name in fitted if name in model.named_vars_to_dims}
     used = {one for names in dims.values() for one in names}
     coords = {name: np.asarray(value) for name, value in model.coords.items() if value is not None and name in used}
-    by_step = {"coords": coords | {"step": np.asarray(steps)}, "sample_dims": ["step"], "attrs": attrs}
-    path = {name: np.array([one[name] for one in values]) for name in values[0]} if steps else {}
-    kept = {name: np.array([one.get(name, np.nan) for one in monitors]) for name in (monitors[0] if steps else ())}
+    steps, values, monitors = zip(*kept, strict=True) if kept else ((), (), ())
+    number = {"step": np.asarray(steps)}
+    path = {name: np.array([one[name] for one in values]) for name in (values[0] if kept else ())}
+    monitored = {name: np.array([one.get(name, np.nan) for one in monitors]) for name in (monitors[0] if kept else ())}
     groups = {
         "/fitted": as_dataset(fitted, sample_dims=[], dims=dims, coords=coords, attrs=attrs),
-        "/parameters": as_dataset(path, dims=dims, **by_step),
-        "/learning": as_dataset(kept, **{**by_step, "coords": {"step": np.asarray(steps)}}),
+        "/parameters": as_dataset(path, sample_dims=["step"], dims=dims, coords=coords | number, attrs=attrs),
+        "/learning": as_dataset(monitored, sample_dims=["step"], coords=number, attrs=attrs),
     }
     return DataTree.from_dict(groups)

@@ -24,13 +24,19 @@ REASONS = (
 type Callback = Callable[[int, Arrays, float], Any]
 
 
+class Kept(NamedTuple):
+    """A step that is kept."""
+
+    step: int
+    values: dict[str, np.ndarray]
+    monitors: dict[str, float]
+
+
 @dataclass
 class Trace:
     """Parameters and monitors of at most :data:`N_KEPT` steps, evenly spaced; objectives are means since the last."""
 
-    steps: list[int] = field(default_factory=list)
-    values: list[dict[str, np.ndarray]] = field(default_factory=list)
-    monitors: list[dict[str, float]] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
     stride: int = 1
     _waiting: list[float] = field(default_factory=list)
 
@@ -40,16 +46,12 @@ class Trace:
         if step % self.stride:
             return
         norm = float(np.hypot.reduce([np.hypot.reduce(np.ravel(one)) for one in gradient.by_name.values()]))
-        self.steps.append(step)
-        self.values.append({name: np.array(value) for name, value in values.items()})
-        self.monitors.append({"objective": float(np.mean(self._waiting)), "gradient_norm": norm, **monitors()})
+        told = {"objective": float(np.mean(self._waiting)), "gradient_norm": norm, **monitors()}
+        self.kept.append(Kept(step, {name: np.array(value) for name, value in values.items()}, told))
         self._waiting.clear()
-        if len(self.steps) > N_KEPT:
+        if len(self.kept) > N_KEPT:
             self.stride *= 2
-            kept = [i for i, one in enumerate(self.steps) if one % self.stride == 0]
-            self.steps = [self.steps[i] for i in kept]
-            self.values = [self.values[i] for i in kept]
-            self.monitors = [self.monitors[i] for i in kept]
+            self.kept = [one for one in self.kept if one.step % self.stride == 0]
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class Descent:
 
     def show(self, done: float) -> None:
         """Move the bar, with the numbers of the last kept step."""
-        last = self.trace.monitors[-1] if self.trace.monitors else {}
+        last = self.trace.kept[-1].monitors if self.trace.kept else {}
         shown: Any = last.get("log_z", np.nan)
         if "held_out" in last:
             shown = f"{last['held_out']:.2f} ± {last['held_out_mcse']:.2f}"
