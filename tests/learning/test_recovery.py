@@ -12,7 +12,7 @@ import pytest
 
 import pymc_hais
 from pymc_hais import learning
-from pymc_hais.learning.neighbours import log_odds, one_changed
+from pymc_hais.learning.methods.neighbours import log_odds, one_changed
 from tests.learning import densities
 
 SEEDS = (1, 2)
