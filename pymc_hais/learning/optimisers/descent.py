@@ -132,6 +132,10 @@ class Descent:
         parts = zip(self.first.items(), np.split(flat, ends), strict=True)
         return {name: part.reshape(one.shape) for (name, one), part in parts}
 
+    def first_of(self, bad: np.ndarray) -> str:
+        """Return the name of the first parameter with a marked coordinate, given marks (P,); "" if there is none."""
+        return next((name for name, one in self.unflatten(bad).items() if one.any()), "")
+
     def note(self, step: int, values: Arrays, gradient: Gradient, state: Any, done: float) -> None:
         """Keep a step, tell the user's callbacks, and move the bar."""
 

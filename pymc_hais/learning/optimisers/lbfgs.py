@@ -88,8 +88,7 @@ class _Objective:
         """Name a parameter that the method does not see in these rows; "" if there is none."""
         sizes = np.maximum(np.abs(self.at), np.abs(self.first))
         is_rounding = distance.are_rounding(np.sqrt(self._variance(self.gradients)), sizes, self._spread())
-        bad = self.descent.unflatten(is_rounding | distance.are_told_by_few(self.gradients))
-        return next((name for name, one in bad.items() if one.any()), "")
+        return self.descent.first_of(is_rounding | distance.are_told_by_few(self.gradients))
 
     def _variance(self, samples: np.ndarray) -> Any:
         """Return the variance of the mean over all rows of objectives (K,) or gradients (K, P) of the pieces."""
@@ -110,8 +109,8 @@ class _Objective:
         known = found[np.isfinite(found) & (found > 0.0)]
         return np.where(np.isfinite(found) & (found > 0.0), found, np.median(known) if known.size else 1.0)
 
-    def search(self, start: np.ndarray, callback: Callable[..., None], n_steps: int, shorter: float = 1.0) -> None:
-        """Run SciPy's L-BFGS-B, which ends by its callback, or where it can go on no more."""
+    def search(self, start: np.ndarray, after: Callable[[], None], n_steps: int, shorter: float = 1.0) -> None:
+        """Run SciPy's L-BFGS-B, which ends by the callback ``after`` each step, or where it can go on no more."""
         self.go_to(start)
         scale, height_scale = shorter * self._scale(), self._spread() * np.sqrt(len(self.descent.rows)) or 1.0
         limits = {"maxcor": _SEARCH.memory, "maxiter": n_steps, "maxfun": 10 * n_steps + 100}
@@ -120,12 +119,12 @@ class _Objective:
             height, gradient = self.evaluate(at * scale)
             return height / height_scale, gradient / height_scale * scale
 
-        def after(intermediate_result: Any) -> None:
+        def callback(intermediate_result: Any) -> None:
             self.go_to(intermediate_result.x * scale)
-            callback(self.at)
+            after()
 
         minimize(
-            scaled, start / scale, jac=True, method="L-BFGS-B", bounds=self.descent.bounds, callback=after,
+            scaled, start / scale, jac=True, method="L-BFGS-B", bounds=self.descent.bounds, callback=callback,
             options={**limits, "ftol": 0.0, "gtol": 0.0},
         )  # fmt: skip
 
@@ -140,10 +139,10 @@ class _Objective:
         free = self.descent.tidy(self.descent.unflatten(rest + away))
         least, best = height - _DEPARTURE.lower * spread / root, None
 
-        def after(at: np.ndarray) -> None:
+        def after() -> None:
             nonlocal least, best
             if self.gradient.objective < least:
-                least, best = self.gradient.objective, np.array(at)
+                least, best = self.gradient.objective, self.at
             if self.excess <= self.descent.tolerance or self.descent.clock.left <= 0.0:
                 raise StopIteration
 
@@ -151,65 +150,79 @@ class _Objective:
         return best
 
 
-def minimise(descent: Descent) -> Ending:
-    """Minimise the objective of all rows until its gradient is small beside its error as a mean over a sample."""
-    objective = _Objective(descent)
-    first, step, best = max(objective.excess, descent.tolerance), 0, objective.first
-    reason, shorter = "", 1.0
+class _Steps:
+    """The last step of a search, and the reason why the fit ends there."""
 
-    def note(at: np.ndarray) -> None:
-        nonlocal step, reason, best
-        step, best = step + 1, np.array(at)
+    def __init__(self, descent: Descent) -> None:
+        self.descent, self.objective = descent, _Objective(descent)
+        self.best, self.step, self.reason = self.objective.first, 0, ""
+        self.first_excess = max(self.objective.excess, descent.tolerance)
+
+    def note(self) -> None:
+        """Keep the present point as a step."""
+        descent, objective = self.descent, self.objective
+        self.step, self.best = self.step + 1, objective.at
         excess = objective.excess
-        reason = _reason(descent, excess, step)
-        done = step / descent.n_steps
-        if np.isfinite(first) and 0.0 < excess < np.inf and first > descent.tolerance:
+        self.judge(excess)
+        done = self.step / descent.n_steps
+        if np.isfinite(self.first_excess) and 0.0 < excess < np.inf and self.first_excess > descent.tolerance:
             # The completed share of the distance to the tolerance, on a logarithmic scale.
-            done = max(float(np.log(first / excess) / np.log(first / descent.tolerance)), done)
-        values = descent.values(descent.unflatten(best))
-        descent.note(step, values, objective.gradient, objective.state, done)
+            done = max(float(np.log(self.first_excess / excess) / np.log(self.first_excess / descent.tolerance)), done)
+        values = descent.values(descent.unflatten(self.best))
+        descent.note(self.step, values, objective.gradient, objective.state, done)
 
-    def after(at: np.ndarray) -> None:
-        note(at)
-        if reason:
-            raise StopIteration
+    def judge(self, excess: float) -> None:
+        """Find the reason why the fit ends at this step; "" if it continues."""
+        if excess <= self.descent.tolerance:
+            self.reason = "tolerance"
+        elif self.descent.clock.left <= 0.0:
+            self.reason = "max_seconds"
+        else:
+            self.reason = "n_steps" if self.step >= self.descent.n_steps else ""
 
-    try:
+    def take(self) -> None:
+        """Search, and search again from where a search failed or found a saddle."""
+        descent, objective, shorter = self.descent, self.objective, 1.0
+
+        def after() -> None:
+            self.note()
+            if self.reason:
+                raise StopIteration
+
         descent.note(0, descent.first, objective.gradient, objective.state, 0.0)
-        reason = _reason(descent, objective.excess, 0)
+        self.judge(objective.excess)
         for _ in range(_SEARCH.n_starts):
-            before = best
-            if not reason:
-                objective.search(best, after, descent.n_steps - step, shorter)
-            objective.go_to(best)
-            if not reason and objective.excess <= _SEARCH.slack * descent.tolerance:
-                reason = "tolerance"
-            if reason == "tolerance" and (lower := objective.find_lower(best)) is not None:
+            before = self.best
+            if not self.reason:
+                objective.search(self.best, after, descent.n_steps - self.step, shorter)
+            objective.go_to(self.best)
+            if not self.reason and objective.excess <= _SEARCH.slack * descent.tolerance:
+                self.reason = "tolerance"
+            if self.reason == "tolerance" and (lower := objective.find_lower(self.best)) is not None:
                 objective.go_to(lower)
-                note(lower)
-            elif reason or np.array_equal(before, best):
+                self.note()
+            elif self.reason or np.array_equal(before, self.best):
                 break
             elif objective.is_flat():
-                best, shorter = objective.first, _SEARCH.shorter * shorter
+                self.best, shorter = objective.first, _SEARCH.shorter * shorter
+
+
+def minimise(descent: Descent) -> Ending:
+    """Minimise the objective of all rows until its gradient is small beside its error as a mean over a sample."""
+    steps = _Steps(descent)
+    objective = steps.objective
+    try:
+        steps.take()
     except KeyboardInterrupt:
-        reason = "interrupt"
-    objective.go_to(best)
+        steps.reason = "interrupt"
+    objective.go_to(steps.best)
     excess = objective.excess
-    reason = reason or ("tolerance" if excess <= _SEARCH.slack * descent.tolerance else "stuck")
+    reason = steps.reason or ("tolerance" if excess <= _SEARCH.slack * descent.tolerance else "stuck")
     where = "" if reason == "interrupt" else objective.unseen()
     if reason not in ("interrupt", "tolerance") and objective.is_flat():
         reason = "flat"
     elif where:
         reason = "unseen"
-    values = descent.values(descent.unflatten(best))
+    values = descent.values(descent.unflatten(steps.best))
     height, backend = objective.gradient.objective, objective.program.backend
-    return Ending(values, reason, excess, step, height, backend, objective.state, where)
-
-
-def _reason(descent: Descent, excess: float, step: int) -> str:
-    """Return the reason why a fit ends here; "" if it continues."""
-    if excess <= descent.tolerance:
-        return "tolerance"
-    if descent.clock.left <= 0.0:
-        return "max_seconds"
-    return "n_steps" if step >= descent.n_steps else ""
+    return Ending(values, reason, excess, steps.step, height, backend, objective.state, where)

@@ -257,7 +257,7 @@ class _Iterates:
                 for places, shares in zip(pieces, weights, strict=True)
             ]
             bad |= distance.are_told_by_few(np.stack([flatten(one.by_name) for one in each]))
-        return next((name for name, one in self.descent.unflatten(bad).items() if one.any()), "")
+        return self.descent.first_of(bad)
 
     def _done(self, step: int) -> float:
         """Return the share of all steps that is done."""
