@@ -19,10 +19,9 @@ from pymc_hais.density.compat import default_theme, seeds_per_chain
 from pymc_hais.engines import keep_threads, resolve_backend
 from pymc_hais.inputs.arguments import check_integer, check_positive, check_seed
 from pymc_hais.learning.family import Family, build_family, with_own
-from pymc_hais.learning.held_out import build_held_out
 from pymc_hais.learning.optimisers import closed, lbfgs, stochastic
 from pymc_hais.learning.optimisers.constraints import Constraint, read_constraints
-from pymc_hais.learning.optimisers.descent import Descent, Ending
+from pymc_hais.learning.optimisers.descent import Descent, Ending, build_held_out
 from pymc_hais.learning.protocol import Method, name_methods
 from pymc_hais.results.findings.fit import check_convergence
 from pymc_hais.results.learning import to_learning_tree
