@@ -60,6 +60,12 @@ def check_weights(row: RowEvidence, evidence: Evidence, runner: Runner) -> Itera
             f"{last.n_steps}, by {moved:.1f} standard errors: the particles do not keep up with the annealing.",
             "Pass a larger `n_temperatures`, or reparametrise (for example non-centred).",
         )
+    yield from _bad_moves(row)
+
+
+def _bad_moves(row: RowEvidence) -> Iterator[Finding]:
+    """Yield the findings of rejected moves, and of densities that are not finite."""
+    symptoms = row.symptoms
     rate, share = symptoms.acceptance_rate, symptoms.divergent_share
     if not rate >= 0.2:  # the lowest mean of a temperature
         yield Finding(
