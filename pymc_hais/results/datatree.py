@@ -220,11 +220,7 @@ def _data_groups(model: pm.Model, labels: dict[str, Any]) -> dict[str, Callable[
 
 def _stats_of(draws: PosteriorDraws) -> dict[str, np.ndarray]:
     """Return the statistics that are kept of each draw's particle."""
-    return {
-        "log_weight": draws.log_weights,
-        "acceptance_rate": draws.acceptance_rate,
-        "diverging": draws.is_divergent,
-    }
+    return {"log_weight": draws.log_weights, "acceptance_rate": draws.acceptance_rate, "diverging": draws.is_divergent}
 
 
 def _densities(posterior: Dataset, model: pm.Model, output: Output) -> dict[str, Callable[[], Any]]:

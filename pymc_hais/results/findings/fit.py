@@ -16,10 +16,7 @@ def check_convergence(reason: str, where: str, excess: float, tolerance: float, 
         return
     gradient = f"the gradient of the objective is {excess:.2g} of its standard errors (tolerance {tolerance:g})"
     message, advice = {
-        "n_steps": (
-            f"After {n_steps:,} steps {gradient}.",
-            f"{_AGAIN}, or with a larger `n_steps`.",
-        ),
+        "n_steps": (f"After {n_steps:,} steps {gradient}.", f"{_AGAIN}, or with a larger `n_steps`."),
         "max_seconds": (
             f"The time ended after {n_steps:,} steps: {gradient}.",
             f"{_AGAIN}, or with a larger `max_seconds`.",

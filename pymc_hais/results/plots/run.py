@@ -127,10 +127,7 @@ def plot_schedule(
     every = -(-len(betas) // 60)  # more points than this would run into one another
     panels.draw("points", scatter_xy, lines.isel(point=slice(0, None, every)), color="C0")
     _number_temperatures(panels, lines[["schedule"]], 0, len(betas) - 1)
-    panels.label(
-        schedule=("Schedule", "temperature", "β"),
-        barrier=(f"Barrier: Λ(1) = {barrier[-1]:.2f}", "β", "Λ(β)"),
-    )
+    panels.label(schedule=("Schedule", "temperature", "β"), barrier=(f"Barrier: Λ(1) = {barrier[-1]:.2f}", "β", "Λ(β)"))
     return panels.collection
 
 
