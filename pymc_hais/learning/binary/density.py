@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,34 +37,32 @@ class BinaryDensity:
     slopes: Any = None  # (rows (m, D), parameters) -> constants (m,), gradients at s = 0 (m, H)
     pairs: Any = None  # (a row (D,), parameters) -> Q (H, H)
 
-    def at(self, parameters: Arrays) -> BoundDensity:
-        """Return the density at some parameters."""
-        return BoundDensity(self, [parameters[name] for name in self.names])
+    def at(self, parameters: Arrays, row: np.ndarray) -> BoundDensity:
+        """Return the density at some parameters; Q is the same for every row (D,)."""
+        given = [parameters[name] for name in self.names]
+        return BoundDensity(self, given, None if self.pairs is None else self.pairs(row, *given))
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class BoundDensity:
     """A density at some parameters."""
 
     density: BinaryDensity
     parameters: list[np.ndarray]
-    _pairs: np.ndarray | None = field(default=None, repr=False)
+    pairs: np.ndarray | None
 
     def local(self, rows: np.ndarray, units: np.ndarray | None) -> Quadratic | Direct:
         """Return the log densities of rows (m, D) as functions of some units (m, K), all others zero; None for all."""
         density = self.density
-        if density.slopes is None:
+        if self.pairs is None:
             return Direct(lambda *at: density.evaluate(*at, *self.parameters), rows, units, density.n_units)
         constants, slopes = density.slopes(rows, *self.parameters)
-        if self._pairs is None:
-            self._pairs = density.pairs(rows[0], *self.parameters)
-        pairs = self._pairs
-        slopes = slopes + 0.5 * np.diag(pairs)  # s^2 = s
+        slopes = slopes + 0.5 * np.diag(self.pairs)  # s^2 = s
         if units is None:
-            pairs = pairs[None].copy()
+            pairs = self.pairs[None].copy()
         else:
             slopes = np.take_along_axis(slopes, units, axis=1)
-            pairs = pairs[units[:, :, None], units[:, None, :]]
+            pairs = self.pairs[units[:, :, None], units[:, None, :]]
         pairs[:, np.arange(pairs.shape[1]), np.arange(pairs.shape[1])] = 0.0
         return Quadratic(constants, slopes, pairs)
 
@@ -77,16 +75,14 @@ def build_binary(family: Family) -> BinaryDensity:
     """
     layout = family.layout
     assert layout is not None
-    sites = []
-    for i, owner in enumerate(layout.owners):
-        if (site := _read_site(family.model, layout, i)) is None:
-            is_other = is_discrete(family.model[owner])
-            kind = "discrete with other values than 0 and 1" if is_other else "continuous"
-            raise ValueError(
-                f"E-steps over binary states need hidden variables of 0 and 1, such as pm.Bernoulli, and `{owner}` is "
-                f"{kind}: leave `e_step` out for chains."
-            )
-        sites.append(site)
+    sites, others = _read_sites(family.model, layout)
+    if others:
+        is_other = is_discrete(family.model[others[0]])
+        kind = "discrete with other values than 0 and 1" if is_other else "continuous"
+        raise ValueError(
+            f"E-steps over binary states need hidden variables of 0 and 1, such as pm.Bernoulli, and `{others[0]}` is "
+            f"{kind}: leave `e_step` out for chains."
+        )
     rows = pt.tensor("rows", dtype="float64", shape=(None, family.n_dims))
     states = pt.tensor("states", dtype="float64", shape=(None, layout.n_dims))
     parameters = list(family.parameters.values())
@@ -108,8 +104,8 @@ class Bits(NamedTuple):
 def build_bits(family: Family) -> Bits | None:
     """Compile the log density of all variables; None where one is no bit, or no quadratic form is proven."""
     model, layout = family.model, build_layout(family.model)
-    sites = [_read_site(model, layout, i) for i in range(len(layout.owners))]
-    if not all(sites):
+    sites, others = _read_sites(model, layout)
+    if others:
         return None
     frozen, inputs = freeze_with_inputs(model, list(family.parameters))
     (logp,) = lower_xtensor([frozen.logp()])
@@ -125,16 +121,20 @@ def build_bits(family: Family) -> Bits | None:
     return Bits(program, position, smooth, layout)
 
 
-def _read_site(model: pm.Model, layout: Layout, i: int) -> SiteVariable | None:
-    """Return the places of a variable of bits in a point; None if it has other values."""
-    owner = layout.owners[i]
-    if not is_discrete(model[owner]) or find_values(model, owner) != (0, 2):
-        return None
-    return SiteVariable(owner, int(layout.offsets[i]), int(layout.offsets[i + 1]), 0, 2)
+def _read_sites(model: pm.Model, layout: Layout) -> tuple[list[SiteVariable], list[str]]:
+    """Return the places of the variables of bits in a point, and the names of all other variables."""
+    others = [one for one in layout.owners if not is_discrete(model[one]) or find_values(model, one) != (0, 2)]
+    ends = zip(layout.owners, layout.offsets[:-1], layout.offsets[1:], strict=True)
+    return [SiteVariable(one, int(a), int(b), 0, 2) for one, a, b in ends if one not in others], others
 
 
 def _differentiate(
-    frozen: pm.Model, layout: Layout, logp: Variable, position: pt.TensorVariable, sites: list[Any], rows: list[Any]
+    frozen: pm.Model,
+    layout: Layout,
+    logp: Variable,
+    position: pt.TensorVariable,
+    sites: list[SiteVariable],
+    rows: list[Any],
 ) -> tuple[Any, Any] | None:
     """Return a log density as a smooth function of a flat vector of bits, and its gradient.
 

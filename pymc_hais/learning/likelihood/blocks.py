@@ -57,20 +57,17 @@ class Energy:
 class Energies:
     """Log densities of all bits of a model; those of the last parameters are kept.
 
-    ``program`` takes states (m, D) and parameters to the log density at zero and gradients (m, D).  The form consists
-    of the gradient at zero and the change of the gradient by each unit.  Units of the largest block are not evaluated
-    one by one, because they are not coupled to each other; random states of this block check it.
+    The form consists of the gradient at zero and the change of the gradient by each unit.  Units of the largest block
+    are not evaluated one by one, because they are not coupled to each other; random states of this block check it.
     """
 
-    def __init__(
-        self, program: Callable[..., Any], names: Sequence[str], layout: Layout, blocks: Sequence[np.ndarray] = ()
-    ) -> None:
-        self.program, self.names, self.layout, self.blocks = program, tuple(names), layout, blocks
-        units = np.arange(layout.n_dims)
+    def __init__(self, bits: Bits, names: Sequence[str], blocks: Sequence[np.ndarray] = ()) -> None:
+        self.bits, self.layout, self.names, self.blocks = bits, bits.layout, names, blocks
+        units = np.arange(self.layout.n_dims)
         self._largest = max(blocks, key=len, default=units[:0])
         self._asked = np.setdiff1d(units, self._largest)
         self._others = [np.setdiff1d(units, block) for block in blocks]
-        self._states = np.zeros((len(self._asked) + 2, layout.n_dims))
+        self._states = np.zeros((len(self._asked) + 2, len(units)))
         self._states[np.arange(len(self._asked)), self._asked] = 1.0
         self._states[-2, self._largest] = np.random.default_rng(0).normal(size=len(self._largest))
         self._last = list[tuple[list[np.ndarray], Energy]]()  # of two places: chains may move beside the parameters
@@ -82,7 +79,7 @@ class Energies:
             if all(one is other for one, other in zip(given, kept, strict=True)):
                 return energy
         n = self.layout.n_dims
-        constant, gradients = self.program(self._states, *given)
+        constant, gradients = self.bits.program(self._states, *given)
         moved = gradients[:-1] - gradients[-1]
         couplings = np.zeros((n, n))
         couplings[self._asked] = moved[:-1]
@@ -201,7 +198,6 @@ type Moves = Chains | BlockChains
 class Blocks:
     """A density of bits, and which of them are not coupled to each other."""
 
-    bits: Bits
     energies: Energies
     visible: np.ndarray  # where the elements of a row are in a point, and the hidden ones
     hidden: np.ndarray
@@ -224,7 +220,8 @@ class Blocks:
         order = np.argsort(np.concatenate([self.visible, self.hidden]))
         points: Any = pt.concatenate(parts, axis=1)
         points = points if np.array_equal(order, np.arange(len(order))) else points[:, order]
-        graph = batch(self.bits.smooth, {self.bits.position: given}, given)
+        bits = self.energies.bits
+        graph = batch(bits.smooth, {bits.position: given}, given)
         return graph_replace([graph], {given: points}, strict=False)[0]
 
 
@@ -242,7 +239,7 @@ def _find(family: Family) -> Blocks | None:
     if (bits := build_bits(family)) is None:
         return None
     n, (visible, hidden) = bits.layout.n_dims, family.places(bits.layout)
-    energies = Energies(bits.program, list(family.parameters), bits.layout)
+    energies = Energies(bits, list(family.parameters))
     rng, are_coupled = np.random.default_rng(0), np.zeros((n, n), dtype=bool)
     for _ in range(3):  # random parameters: at some values, such as zero, coupled units are not coupled
         values = {name: rng.normal(size=symbol.type.shape) for name, symbol in family.parameters.items()}
@@ -253,8 +250,8 @@ def _find(family: Family) -> Blocks | None:
     if are_coupled.diagonal().any() or len(of_visible) + len(of_hidden) > 8:
         return None
     # Hidden units last: a point is then hidden units of its visible ones.
-    energies = Energies(bits.program, energies.names, bits.layout, [*of_visible, *of_hidden])
-    return Blocks(bits, energies, visible, hidden, len(of_visible))
+    energies = Energies(bits, energies.names, [*of_visible, *of_hidden])
+    return Blocks(energies, visible, hidden, len(of_visible))
 
 
 def _color(units: np.ndarray, are_coupled: np.ndarray) -> list[np.ndarray]:

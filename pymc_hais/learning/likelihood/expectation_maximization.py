@@ -34,13 +34,13 @@ class Posteriors(NamedTuple):
 
     def infer(self, batch: Batch, rng: np.random.Generator) -> list[np.ndarray]:
         """Return states (m, T, H) of the batch's rows and their weights (m, T), for a step along the gradient."""
-        explored = self._explore(self.density.at(batch.parameters), batch, rng)
+        explored = self._explore(self.density.at(batch.parameters, batch.rows[0]), batch, rng)
         parts = [found.draw(64, self.density.n_units, rng) for _, found in explored]  # at most 64 states of a row
         return [np.concatenate(one) for one in zip(*parts, strict=True)]
 
     def collect(self, rows: np.ndarray, parameters: Arrays, step: int, rng: np.random.Generator) -> list[Statistics]:
         """Make an E-step for all rows (n, D), and return the statistics of groups of them."""
-        bound, groups = self.density.at(parameters), []
+        bound, groups = self.density.at(parameters, rows[0]), []
         for i in range(min(N_GROUPS, len(rows))):
             places = np.arange(i, len(rows), N_GROUPS)
             explored = self._explore(bound, Batch(rows[places], places, parameters, step), rng)
