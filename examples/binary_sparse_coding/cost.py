@@ -39,8 +39,7 @@ def measure(rows: np.ndarray, n_units: int) -> dict[str, np.ndarray]:
         lines = []
         for e_step in several:
             state = begin(e_step, family, rows)
-            bound = state.density.at(first)
-            bound.local(rows[:1], np.arange(1)[None])  # the matrix Q, which is the same for all rows
+            bound = state.density.at(first, rows[0])
             # As many rows at once as a fit would take.
             size, seconds = piece_of(rows.shape[1], e_step.width(n_units)), []
             for _ in range(3):

@@ -90,8 +90,11 @@ class NoiseContrastive(Method):
         if self.noise is None and family.visible[0].kind != "real":
             noise = fit_frequencies(family, rows)
         else:
-            fit = Gaussian(rows.mean(axis=0), factor_covariance(rows))
-            noise = bind_noise(fit if self.noise is None else self.noise, family.n_dims)
+            given = Gaussian(rows.mean(axis=0), factor_covariance(rows)) if self.noise is None else self.noise
+            bound = given.for_dimensions(family.n_dims) if hasattr(given, "for_dimensions") else given
+            one, several = pt.dvector("row", shape=(family.n_dims,)), pt.dmatrix("rows")
+            function = compile_interpreted([several], [vectorize_graph(bound.logp(one), {one: several})])
+            noise = Noise(bound.sample, lambda at: np.asarray(function(np.asarray(at, dtype=np.float64))[0]))
         return noise, compile_slopes(family), rows
 
     def prepare(self, state: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
@@ -123,14 +126,6 @@ class NoiseContrastive(Method):
     def width(self, family: Family) -> int:
         """Count the noise."""
         return family.n_dims * (1 + self.ratio)
-
-
-def bind_noise(reference: Any, n_dims: int) -> Noise:
-    """Return a reference for rows (n, D), its log density compiled for many of them."""
-    bound = reference.for_dimensions(n_dims) if hasattr(reference, "for_dimensions") else reference
-    one, rows = pt.dvector("row", shape=(n_dims,)), pt.dmatrix("rows")
-    function = compile_interpreted([rows], [vectorize_graph(bound.logp(one), {one: rows})])
-    return Noise(bound.sample, lambda values: np.asarray(function(np.asarray(values, dtype=np.float64))[0]))
 
 
 def fit_frequencies(family: Family, rows: np.ndarray) -> Noise:
