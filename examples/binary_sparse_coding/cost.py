@@ -43,12 +43,13 @@ def measure(rows: np.ndarray, n_units: int) -> dict[str, np.ndarray]:
             # As many rows at once as a fit would take.
             size, seconds = piece_of(rows.shape[1], e_step.width(n_units)), []
             for _ in range(3):
-                start = time.process_time()
+                began = time.process_time()
                 for begun in range(0, len(rows), size):
                     some = rows[begun : begun + size]
                     units = e_step.choose(some, first, n_units)
-                    e_step.explore(bound, some, units, state.last[: len(some)], 1.0, np.random.default_rng(1))
-                seconds.append(time.process_time() - start)
+                    local, start = bound.local(some, units), state.last[: len(some)]
+                    e_step.explore(local, units, start, 1.0, np.random.default_rng(1))
+                seconds.append(time.process_time() - began)
             lines.append((e_step.n_units, e_step.n_states(n_units), min(seconds)))
         found[name] = np.array(lines)
     return found

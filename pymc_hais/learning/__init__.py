@@ -4,8 +4,7 @@
 and how to write another one: a frozen dataclass that derives from ``Method`` and has an ``objective``.
 """
 
-from pymc_hais.learning.binary.statistics import Statistics
-from pymc_hais.learning.binary.strategies import Enumeration, GibbsSampling, SelectAndSample, Selection
+from pymc_hais.learning.binary.strategies import Enumeration, GibbsSampling, SelectAndSample, Selection, Statistics
 from pymc_hais.learning.family import Family
 from pymc_hais.learning.likelihood.expectation_maximization import ExpectationMaximization
 from pymc_hais.learning.likelihood.maximum_likelihood import (

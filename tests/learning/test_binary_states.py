@@ -13,7 +13,7 @@ from examples.binary_sparse_coding.model import PARAMETERS, build_model, first_p
 from pymc_hais import learning
 from pymc_hais.density.proofs.quadratic import is_quadratic
 from pymc_hais.learning.binary.density import build_binary
-from pymc_hais.learning.binary.statistics import total
+from pymc_hais.learning.binary.strategies import total
 from pymc_hais.learning.family import build_family
 from pymc_hais.learning.likelihood import expectation_maximization
 from pymc_hais.learning.likelihood.expectation_maximization import N_GROUPS, begin

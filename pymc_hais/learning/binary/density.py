@@ -51,7 +51,7 @@ class BoundDensity:
     parameters: list[np.ndarray]
     pairs: np.ndarray | None
 
-    def local(self, rows: np.ndarray, units: np.ndarray | None) -> Quadratic | Direct:
+    def local(self, rows: np.ndarray, units: np.ndarray | None) -> Local:
         """Return the log densities of rows (m, D) as functions of some units (m, K), all others zero; None for all."""
         density = self.density
         if self.pairs is None:
@@ -282,3 +282,7 @@ class Direct:
     def value(self) -> np.ndarray:
         """Return the log densities (m,) of the present states."""
         return self._value
+
+
+#: The log densities of rows as functions of the states of some units.
+type Local = Quadratic | Direct

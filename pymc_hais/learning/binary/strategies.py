@@ -1,15 +1,19 @@
-"""States of binary hidden variables in an E-step: all, those with few active units, or those that chains visit."""
+"""E-steps over states of binary hidden units: all, those with few active units, or those that chains visit.
 
-from collections.abc import Callable
+States with their weights represent the posterior of a row; a closed M-step takes their sums over all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import expit, logsumexp
 
 from pymc_hais.inputs.arguments import check_integer
-from pymc_hais.learning.binary.density import BoundDensity, all_states
-from pymc_hais.learning.binary.statistics import Weighted
+from pymc_hais.learning.binary.density import Local, all_states
 from pymc_hais.learning.family import Arrays
 from pymc_hais.learning.program import HELD
 
@@ -20,6 +24,98 @@ MOST_UNITS = 18
 type Score = Callable[[np.ndarray, Arrays], np.ndarray]
 #: A number above 0 and up to 1, or ``step -> number``.
 type Exponent = float | Callable[[int], float]
+
+
+class Weighted(NamedTuple):
+    """Weighted states of the units of each row."""
+
+    units: np.ndarray | None  # int (m, K): which units may be active; None for all of them
+    states: np.ndarray  # (m or 1, T, K): of zeros and ones; one set of them may serve all rows
+    weights: np.ndarray  # (m, T): they sum to one in each row
+    score: np.ndarray  # (m,): the log-likelihood of each row, or what stands for it
+
+    def draw(self, n: int, n_units: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return states of all H units (m, n, H) and their weights: all of T, or n that are drawn where T is larger."""
+        n_rows, n_states = self.weights.shape
+        places = np.broadcast_to(np.arange(n_states), (n_rows, n_states))
+        weights = self.weights
+        if n_states > n:
+            ends = np.cumsum(weights, axis=1)
+            aims = (np.arange(n) + rng.random((n_rows, 1))) / n * ends[:, -1:]
+            found = [np.searchsorted(end, aim) for end, aim in zip(ends, aims, strict=True)]
+            places, weights = np.minimum(found, n_states - 1), np.full((n_rows, n), 1.0 / n)
+        which = np.zeros((n_rows, 1), dtype=int) if len(self.states) == 1 else np.arange(n_rows)[:, None]
+        chosen = self.states[which, places]
+        if self.units is None:
+            return chosen, weights
+        whole = np.zeros((*weights.shape, n_units))
+        np.put_along_axis(whole, np.broadcast_to(self.units[:, None], chosen.shape), chosen, axis=2)
+        return whole, weights
+
+
+class Statistics(NamedTuple):
+    """Sums over rows y and the posteriors of their hidden units s, the arguments of a closed M-step.
+
+    Attributes
+    ----------
+    n_rows : int
+    row : ndarray (D,)
+        The sum of y.
+    square : ndarray (D,)
+        The sum of y^2, element by element.
+    unit : ndarray (H,)
+        The sum of <s>.
+    row_unit : ndarray (D, H)
+        The sum of y <s>'.
+    unit_unit : ndarray (H, H)
+        The sum of <s s'>.
+    score : float
+        The sum of the rows' log-likelihoods, or of their substitutes.
+    """
+
+    n_rows: int
+    row: np.ndarray
+    square: np.ndarray
+    unit: np.ndarray
+    row_unit: np.ndarray
+    unit_unit: np.ndarray
+    score: float
+
+    def without(self, part: Statistics) -> Statistics:
+        """Return the sums over the rows that are not in a part."""
+        pairs: Any = zip(self, part, strict=True)
+        return Statistics(*(one - other for one, other in pairs))
+
+
+def total(parts: Sequence[Statistics]) -> Statistics:
+    """Add up the sums over disjoint rows."""
+    columns: Any = zip(*parts, strict=True)
+    return Statistics(*(sum(one[1:], start=one[0]) for one in columns))
+
+
+def gather(rows: np.ndarray, found: Weighted, n_units: int) -> Statistics:
+    """Return the sums over some rows (m, D)."""
+    units, states, weights, score = found
+    is_shared = len(states) == 1  # by all rows
+    mean = weights @ states[0] if is_shared else (weights[:, None, :] @ states)[:, 0]  # <s> (m, K)
+    if units is not None:
+        of_units, mean = mean, np.zeros((len(rows), n_units))
+        np.put_along_axis(mean, units, of_units, axis=1)
+        if is_shared:  # <s s'> (m, K, K)
+            products = np.stack([(weights * column) @ states[0] for column in states[0].T], axis=1)
+        else:
+            products = (weights[..., None] * states).swapaxes(1, 2) @ states
+        places = units[:, :, None] * n_units + units[:, None, :]
+        unit_unit = np.bincount(places.ravel(), products.ravel(), minlength=n_units**2).reshape(n_units, n_units)
+    elif is_shared:
+        unit_unit = (states[0].T * weights.sum(axis=0)) @ states[0]
+    else:
+        flat = states.reshape(-1, n_units)
+        unit_unit = (flat * weights.reshape(-1, 1)).T @ flat
+    return Statistics(
+        len(rows), rows.sum(axis=0), (rows**2).sum(axis=0), mean.sum(axis=0), rows.T @ mean, unit_unit,
+        float(score.sum()),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,16 +149,13 @@ class BinaryStates:
         return self.n_states(n_units)
 
     def explore(
-        self, density: BoundDensity, rows: np.ndarray, units: np.ndarray | None, start: np.ndarray, beta: float,
-        rng: np.random.Generator,
-    ) -> Weighted:  # fmt: skip
-        """Return weighted states of rows (m, D), whose last states were ``start`` (m, H)."""
-        table = density.local(rows, units).table()
-        evidence = logsumexp(table, axis=1)
+        self, local: Local, units: np.ndarray | None, start: np.ndarray, beta: float, rng: np.random.Generator
+    ) -> Weighted:
+        """Return weighted states of m rows, whose last states were ``start`` (m, H), with a density of some units."""
+        table = local.table()
         scaled = beta * table
         weights = np.exp(scaled - logsumexp(scaled, axis=1, keepdims=True))
-        n_units = start.shape[1] if units is None else units.shape[1]
-        return Weighted(units, all_states(n_units)[None], weights, evidence)
+        return Weighted(units, all_states(local.states.shape[1])[None], weights, logsumexp(table, axis=1))
 
 
 @dataclass(frozen=True)
@@ -178,17 +271,15 @@ class GibbsSampling(BinaryStates):
         return self.n_sweeps * n_units
 
     def explore(
-        self, density: BoundDensity, rows: np.ndarray, units: np.ndarray | None, start: np.ndarray, beta: float,
-        rng: np.random.Generator,
-    ) -> Weighted:  # fmt: skip
+        self, local: Local, units: np.ndarray | None, start: np.ndarray, beta: float, rng: np.random.Generator
+    ) -> Weighted:
         """Return the states (m, n_sweeps, K) that chains visit, and leave their ends in start."""
-        local = density.local(rows, units)
         local.start(start if units is None else np.take_along_axis(start, units, axis=1))
-        kept = np.empty((len(rows), self.n_sweeps, local.states.shape[1]))
-        score = np.zeros(len(rows))
+        n_rows, n_units = local.states.shape
+        kept, score = np.empty((n_rows, self.n_sweeps, n_units)), np.zeros(n_rows)
         for sweep in range(-self.n_burn, self.n_sweeps):
-            for k in range(local.states.shape[1]):  # each unit of all rows, given the other units
-                is_active = rng.random(len(rows)) < expit(beta * local.log_odds(k))
+            for k in range(n_units):  # each unit of all rows, given the other units
+                is_active = rng.random(n_rows) < expit(beta * local.log_odds(k))
                 local.flip(k, np.flatnonzero(is_active != local.states[:, k]))
             if sweep >= 0:
                 kept[:, sweep] = local.states

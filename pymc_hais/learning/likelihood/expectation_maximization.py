@@ -10,8 +10,7 @@ import pytensor.tensor as pt
 
 from pymc_hais.inputs.arguments import check_integer
 from pymc_hais.learning.binary.density import BinaryDensity, BoundDensity, build_binary
-from pymc_hais.learning.binary.statistics import Statistics, Weighted, gather, total
-from pymc_hais.learning.binary.strategies import BinaryStates, piece_of
+from pymc_hais.learning.binary.strategies import BinaryStates, Statistics, Weighted, gather, piece_of, total
 from pymc_hais.learning.family import Arrays, Family
 from pymc_hais.learning.likelihood.chains import Chains
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, is_unnormalised
@@ -57,7 +56,7 @@ class Posteriors(NamedTuple):
         for first in range(0, len(batch.rows), size):
             rows, places = batch.rows[first : first + size], batch.places[first : first + size]
             units, start = strategy.choose(rows, batch.parameters, n_units), self.last[places]
-            found = strategy.explore(bound, rows, units, start, strategy.exponent(batch.step), rng)
+            found = strategy.explore(bound.local(rows, units), units, start, strategy.exponent(batch.step), rng)
             self.last[places] = start
             yield rows, found
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_hais.learning.binary.statistics import total
+from pymc_hais.learning.binary.strategies import total
 from pymc_hais.learning.family import Arrays
 from pymc_hais.learning.optimisers.descent import Departure, Descent, Ending
 from pymc_hais.learning.optimisers.distance import MeanCovariance
