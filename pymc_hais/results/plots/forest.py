@@ -1,6 +1,6 @@
 """Estimates with their intervals: rows of a table from the top down, and rounds side by side."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,9 +40,11 @@ def _data_of(rows: Mapping[str, _Rows]) -> Dataset:
     return Dataset({name: DataArray(one.values, dims="row") for name, one in rows.items()})
 
 
-def _draw_rows(panels: Panels, rows: Mapping[str, _Rows], names: list[str]) -> None:
-    """Draw the rows of each variable from the top down, with names beside the first plot."""
+def _draw_rows(panels: Panels, rows: Mapping[str, _Rows], names: Sequence[str], mark: str = "") -> None:
+    """Draw the rows of each variable from the top down, with names beside the first plot, marked if flagged."""
     positions = np.arange(len(names), 0, -1)
+    first = next(iter(rows.values()))
+    labels = [f"{name} ({mark})" if wrong and mark else name for name, wrong in zip(names, first.flagged, strict=True)]
     for variable, (values, ends, flagged, _) in rows.items():
         for prefix, chosen, colour, marker in (("", ~flagged, "C0", "C0"), ("flagged_", flagged, "C1", "C2")):
             lines = Dataset({variable: DataArray(ends[:, chosen], dims=["end", "row"])})
@@ -50,7 +52,7 @@ def _draw_rows(panels: Panels, rows: Mapping[str, _Rows], names: list[str]) -> N
             panels.draw(f"{prefix}interval", interval_lines, lines, positions=positions[chosen], color=colour)
             if chosen.any():  # the positions are never missing, so no empty plot would be skipped
                 panels.draw(f"{prefix}value", scatter_xy, points, color=colour, marker=marker)
-    panels.draw("ticks", set_yticks, values=positions, labels=names, store_artist=False)
+    panels.draw("ticks", set_yticks, values=positions, labels=labels, store_artist=False)
     # Bokeh would write what a row is called beside every plot of it.
     others = panels.collection.data[list(rows)[1:]]
     panels.collection.map(set_ticklabel_visibility, data=others, axis="y", visible=False, store_artist=False)
@@ -87,7 +89,6 @@ def plot_compare(
     columns = ("rank", "log_z", "se", "probability", "se_probability", "warning")
     table = read_table(table, columns, "pymc_hais.compare").sort_values("rank", kind="stable")
     flagged = table["warning"].to_numpy(dtype=bool)
-    names = [f"{name} (warning)" if wrong else name for name, wrong in zip(table.index, flagged, strict=True)]
     log_z, probability = (table[name].to_numpy(dtype=float) for name in ("log_z", "probability"))
     log_z = log_z - log_z[0] if np.isfinite(log_z[0]) else log_z
     ends, limits = within(interval(log_z, table["se"]), log_z)
@@ -98,7 +99,7 @@ def plot_compare(
     }
     data = _data_of(rows)
     panels = Panels(data, _TABLE, visuals, plot_collection, backend, pc_kwargs, n_rows=len(table), sharey=True)
-    _draw_rows(panels, rows, names)
+    _draw_rows(panels, rows, table.index, "warning")
     panels.label(
         log_z=("log Z, 95% intervals", f"nats above {table.index[0]}", ""),
         probability=("Probability", "probability of the model", ""),
@@ -146,14 +147,11 @@ def plot_estimates(
         values = one["value"].to_numpy(dtype=float)
         ends, limits = within([one["lower"], one["upper"]], values)
         rows[name] = _Rows(values, ends, one["agrees"].eq(False).to_numpy(), limits)
-    if is_one:
-        flagged = rows["log_z"].flagged
-        names = [f"{name} (disagrees)" if wrong else name for name, wrong in zip(names, flagged, strict=True)]
     data, known = _data_of(rows), (*_TABLE, "band")
     panels = Panels(data, known, visuals, plot_collection, backend, pc_kwargs, n_rows=len(names), sharey=True)
     bands = Dataset({name: ("end", one.ends[:, 0]) for name, one in rows.items()})
     panels.draw("band", vspan, bands, color="C0", alpha=0.15)
-    _draw_rows(panels, rows, names)
+    _draw_rows(panels, rows, names, "disagrees" if is_one else "")
     title = "log Z by method, 95% intervals"
     for name in rows:
         panels.write_out("x", name)
@@ -190,11 +188,10 @@ def plot_prior_sensitivity(
     values = table["log_bayes_factor"].to_numpy(dtype=float)
     ends, limits = within([table["lower"], table["upper"]], values, 0.0)
     flagged = table["warning"].to_numpy(dtype=bool)
-    names = [f"{mark} (warning)" if wrong else mark for mark, wrong in zip(table.index, flagged, strict=True)]
     rows, known = {"log_bayes_factor": _Rows(values, ends, flagged, limits)}, (*_TABLE, "ref_line")
     panels = Panels(_data_of(rows), known, visuals, plot_collection, backend, pc_kwargs, n_rows=len(table))
     panels.draw("ref_line", vline, Dataset({"log_bayes_factor": DataArray(0.0)}), color="B3", linestyle="C1")
-    _draw_rows(panels, rows, names)
+    _draw_rows(panels, rows, table.index, "warning")
     panels.label(log_bayes_factor=("Sensitivity to the prior, 95% intervals", "log Bayes factor (nats)", name))
     return panels.collection
 
