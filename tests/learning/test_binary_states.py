@@ -276,7 +276,7 @@ def test_many_states_are_thinned_without_bias():
     state, batch = begin(learning.Enumeration(), family, rows), Batch(rows, np.arange(len(rows)), parameters, 1)
     means = []
     for _ in range(200):
-        drawn_states, weights = state.infer(batch, rng)
+        drawn_states, weights = state.sample_hidden(batch, rng)
         assert drawn_states.shape == (len(rows), 64, 8)
         means.append(np.einsum("mt,mth->mh", weights, drawn_states))
     table = build_once(family).at(parameters, rows[0]).local(rows, None).table()

@@ -177,7 +177,7 @@ def log_z_errors(module, family):
     for step, parameters in enumerate(away()):
         tracked = tracked.to(parameters, 1, rng)
         if step % 5 == 4:
-            told = tracked.tell()
+            told = tracked.estimate()
             z.append((told["log_z"] - exact_log_z(parameters)) / told["log_z_se"])
             bars.append(told["log_z_se"])
     told = tracked.finish(PARAMETERS, 1, rng)
@@ -228,7 +228,7 @@ def test_a_fit_says_log_z_of_what_it_found():
 @pytest.mark.slow
 def test_the_points_that_lead_have_it_too_low(monkeypatch):
     leaders = mutate(tracking, ("log_mean_exp(self.log_z[N_POPULATIONS:])", "log_mean_exp(self.log_z[:N_POPULATIONS])"))
-    monkeypatch.setattr(tracking.Tracked, "tell", leaders.Tracked.tell)
+    monkeypatch.setattr(tracking.Tracked, "estimate", leaders.Tracked.estimate)
     error, bar, _ = fitted_with_few_points()
     assert error > 3.0 * bar
 

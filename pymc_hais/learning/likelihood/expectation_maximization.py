@@ -31,7 +31,7 @@ class Posteriors(NamedTuple):
     density: BinaryDensity
     last: np.ndarray  # int8 (n, H): where the chains of each row are; zeros without chains
 
-    def infer(self, batch: Batch, rng: np.random.Generator) -> list[np.ndarray]:
+    def sample_hidden(self, batch: Batch, rng: np.random.Generator) -> list[np.ndarray]:
         """Return states (m, T, H) of the batch's rows and their weights (m, T), for a step along the gradient."""
         explored = self._explore(self.density.at(batch.parameters, batch.rows[0]), batch, rng)
         parts = [found.draw(64, self.density.n_units, rng) for _, found in explored]  # at most 64 states of a row
@@ -165,7 +165,7 @@ class ExpectationMaximization(Sampled):
     def prepare(self, state: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Any]:
         """Return hidden variables of the batch (m, H); or several states of each (m, T, H) and their weights (m, T)."""
         if isinstance(state, Posteriors):
-            return state.infer(batch, rng), state
+            return state.sample_hidden(batch, rng), state
         return super().prepare(state, batch, rng)
 
     def objective(self, family: Family, rows: pt.TensorVariable, extras: list[pt.TensorVariable]) -> Any:
@@ -184,10 +184,10 @@ class ExpectationMaximization(Sampled):
             return {"states_per_row": float(state.strategy.n_states(state.density.n_units))}
         return super().monitors(state)
 
-    def infer(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:
+    def sample_hidden(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:
         """Make an E-step for the rows of the batch."""
         if self.e_step is None:
-            return super().infer(state, batch, rng)
+            return super().sample_hidden(state, batch, rng)
         before = state.hidden[batch.places]
         assert callable(self.e_step)
         moved = np.asarray(self.e_step(batch.rows, before, batch.parameters, rng), dtype=np.float64)

@@ -37,7 +37,7 @@ class ContrastiveDivergence(Sampled):
     anneals: ClassVar[bool] = False
     needs_points: ClassVar[bool] = True
 
-    def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
+    def sample_model(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Start at the rows of the batch."""
         return state.at(state.join(batch.rows, hidden)).move(self.n_moves, batch.parameters, rng)
 
@@ -72,16 +72,16 @@ class MaximumLikelihood(Sampled):
         super().__post_init__()
         check_integer("n_chains", self.n_chains, 100)
 
-    def infer(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:
+    def sample_hidden(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:
         """Draw hidden variables anew, and move them."""
         if state.of_rows is None:
-            return super().infer(state, batch, rng)
+            return super().sample_hidden(state, batch, rng)
         fresh = state.of_rows.start(len(batch.rows), batch.parameters, rng)
         moved = state.of_rows.move(fresh, self.n_moves, batch.parameters, rng, batch.places)
         state.hidden[batch.places] = moved.x
         return state.hidden[batch.places], state._replace(of_rows=moved.chains)
 
-    def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
+    def sample_model(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Anneal new points."""
         return state.draw(self.n_chains, batch.parameters, rng)
 
@@ -140,14 +140,14 @@ class StochasticMaximumLikelihood(Persistent):
         assert state.of_model is not None
         return _follow(state, begin_tracking(state.of_model, self.n_chains, family.first_values(), rng))
 
-    def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
+    def sample_model(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Continue the chains."""
         assert state.tracked is not None
         return _follow(state, state.tracked.to(batch.parameters, self.n_moves, rng))
 
     def log_z(self, state: Any) -> tuple[Arrays, float, float]:
         """Return the parameters of the populations, the tracked log Z there, and its error."""
-        told = state.tracked.tell()
+        told = state.tracked.estimate()
         return state.tracked.parameters, told["log_z"], told["log_z_se"]
 
     def finish(self, state: Phases, parameters: Arrays, pull: Pull, rng: np.random.Generator) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class FastPersistentCD(Persistent):
         fast = {name: np.zeros_like(value) for name, value in first.items()}
         return self.begin_chains(family, rows, rng).draw(self.n_chains, first, rng)._replace(fast=fast)
 
-    def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
+    def sample_model(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Continue the chains at the sum of both parameters."""
         fast = state.fast
         if batch.gradient is not None:

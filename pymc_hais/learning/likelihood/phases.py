@@ -126,11 +126,11 @@ class Sampled(Method):
 
     def prepare(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[list[np.ndarray], Phases]:
         """Return hidden variables of the batch (m, H); for points of the model their shares, rows and hidden ones."""
-        hidden, state = self.infer(state, batch, rng)
+        hidden, state = self.sample_hidden(state, batch, rng)
         n_dims, has_hidden = batch.rows.shape[1], state.of_rows is not None
         extras = []
         if state.of_model is not None:
-            state = self.imagine(state, batch, hidden, rng)
+            state = self.sample_model(state, batch, hidden, rng)
             points = state.points
             if has_hidden and isinstance(state.of_rows, BlockChains) and len(state.of_rows.blocks) == 1:
                 # All hidden units have a mean given the visible ones, which is less noisy than a draw.
@@ -142,7 +142,7 @@ class Sampled(Method):
         extras = [hidden, *extras] if has_hidden else extras
         return [np.ascontiguousarray(one) for one in extras], state
 
-    def infer(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:
+    def sample_hidden(self, state: Phases, batch: Batch, rng: np.random.Generator) -> tuple[np.ndarray, Phases]:
         """Move the hidden variables of the batch's rows from their last positions."""
         if state.of_rows is None:
             return np.empty((len(batch.rows), 0)), state
@@ -151,7 +151,7 @@ class Sampled(Method):
         state.hidden[batch.places] = moved.x
         return moved.x, state._replace(of_rows=moved.chains)
 
-    def imagine(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
+    def sample_model(self, state: Phases, batch: Batch, hidden: np.ndarray, rng: np.random.Generator) -> Phases:
         """Return the state with new points of the model."""
         raise NotImplementedError
 
@@ -167,7 +167,7 @@ class Sampled(Method):
 
     def monitors(self, state: Any) -> dict[str, float]:
         """Return the step sizes of the chains, and log Z where it is tracked."""
-        told = state.tracked.tell() if state.tracked else {}
+        told = state.tracked.estimate() if state.tracked else {}
         chains = {"step_size_of_rows": state.of_rows, "step_size_of_model": state.of_model}
         return {name: one.step_size for name, one in chains.items() if isinstance(one, Chains)} | told
 

@@ -41,7 +41,7 @@ class Tracked:
         points = self.points[:N_POPULATIONS]
         return points.reshape(-1, points.shape[-1]), np.exp(self.log_weights[:N_POPULATIONS]).ravel() / N_POPULATIONS
 
-    def tell(self) -> dict[str, float]:
+    def estimate(self) -> dict[str, float]:
         """Return log of the mean of Z over the populations that observe, and its standard error."""
         log_z = float(log_mean_exp(self.log_z[N_POPULATIONS:]))
         shares = np.exp(self.log_z[N_POPULATIONS:] - log_z)
@@ -76,7 +76,7 @@ class Tracked:
         for share in np.linspace(0.0, 1.0, 21)[1:]:
             between = {name: one + share * (parameters[name] - one) for name, one in self.parameters.items()}
             tracked = tracked.to(between, n_moves, rng)
-        return tracked.tell()
+        return tracked.estimate()
 
 
 def begin_tracking(chains: Moves, n_points: int, parameters: Arrays, rng: Any) -> Tracked:

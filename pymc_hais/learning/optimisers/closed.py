@@ -55,7 +55,7 @@ class _Steps:
         """Return the root mean square of a change of the parameters (P,) in their standard errors."""
         return MeanCovariance(self.errors**2).length(change) if self.errors.size else np.inf
 
-    def leads_lower(self, step: int) -> bool:
+    def escapes_saddle(self, step: int) -> bool:
         """Whether steps from near a stationary point lead to a higher likelihood; if so, go there.
 
         At a saddle, such as two components with the same mean, no step leads away.
@@ -91,7 +91,7 @@ def minimise(descent: Descent) -> Ending:
             gradient = Gradient(steps.objective, {name: -one for name, one in steps.change.items()})
             descent.note(step, steps.values, gradient, steps.state, step / descent.n_steps)
             is_done = method.is_final(step) and method.e_step.is_exact and steps.left <= descent.tolerance
-            if is_done and not steps.leads_lower(step):
+            if is_done and not steps.escapes_saddle(step):
                 reason = "tolerance"
                 break
             if descent.clock.left <= 0.0:

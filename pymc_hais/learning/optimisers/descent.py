@@ -66,7 +66,7 @@ class HeldOut:
     function: Callable[..., list[Any]]
     names: tuple[str, ...]
 
-    def tell(self, values: Arrays, log_z: float, log_z_se: float) -> dict[str, float]:
+    def evaluate(self, values: Arrays, log_z: float, log_z_se: float) -> dict[str, float]:
         """Return the mean over rows, its Monte Carlo error and its spread over other rows of the same kind."""
         known = [values[name] for name in self.names]
         each = [
@@ -166,7 +166,7 @@ class Descent:
         found = self.method.finish(state, values, partial(self.gradient, self.start(values)), self.rng)
         if self.held_out is None or "log_z" not in found:
             return found
-        return found | self.held_out.tell(values, found["log_z"], found["log_z_se"])
+        return found | self.held_out.evaluate(values, found["log_z"], found["log_z_se"])
 
     def tidy(self, free: Arrays) -> dict[str, np.ndarray]:
         """Move coordinates back into the constraints."""
@@ -191,7 +191,7 @@ class Descent:
 
         def monitors() -> dict[str, float]:
             found = self.method.monitors(state)
-            return found if self.held_out is None else found | self.held_out.tell(*self.method.log_z(state))
+            return found if self.held_out is None else found | self.held_out.evaluate(*self.method.log_z(state))
 
         self.trace.add(step, values, gradient, monitors)
         for callback in self.callbacks:

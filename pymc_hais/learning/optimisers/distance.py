@@ -24,7 +24,7 @@ N_BLOCKS = 10
 _SINGULAR = 1e-9
 
 
-class Rest(NamedTuple):
+class Stationary(NamedTuple):
     """When a mean gradient counts as zero; limits are standard errors, root mean square over the parameters."""
 
     steps: float = 1.0  # of the last steps: a noisy gradient does not come down to the tolerance
@@ -35,7 +35,7 @@ class Rest(NamedTuple):
     most_rows: float = 0.5  # share of the rows in a step above which steps hardly differ in their rows
 
 
-REST = Rest()
+STATIONARY = Stationary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ def is_flat(mean: np.ndarray, variances: np.ndarray) -> bool:
     return bool(np.any(np.sqrt(variances[moved]) <= least * np.abs(mean[moved])) or not np.any(moved | (variances > 0)))
 
 
-def are_told_by_few(samples: np.ndarray) -> np.ndarray:
+def are_from_few_pieces(samples: np.ndarray) -> np.ndarray:
     """Whether the gradient of each parameter (P,) comes from few pieces only, given the gradients of all (K, P).
 
     Pieces without any gradient, such as pieces in which no row has a rare bit, do not count.

@@ -88,7 +88,7 @@ class _Objective:
         """Name a parameter that the method does not see in these rows; "" if there is none."""
         sizes = np.maximum(np.abs(self.at), np.abs(self.first))
         is_rounding = distance.are_rounding(np.sqrt(self._variance(self.gradients)), sizes, self._spread())
-        return self.descent.first_of(is_rounding | distance.are_told_by_few(self.gradients))
+        return self.descent.first_of(is_rounding | distance.are_from_few_pieces(self.gradients))
 
     def _variance(self, samples: np.ndarray) -> Any:
         """Return the variance of the mean over all rows of objectives (K,) or gradients (K, P) of the pieces."""

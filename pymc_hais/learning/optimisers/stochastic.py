@@ -18,7 +18,7 @@ import pytensor.tensor as pt
 from pymc_hais.learning.family import Arrays
 from pymc_hais.learning.optimisers import distance
 from pymc_hais.learning.optimisers.descent import Descent, Ending, refuse_infinite
-from pymc_hais.learning.optimisers.distance import MOST, N_BLOCKS, REST, SAMPLES, Gradients
+from pymc_hais.learning.optimisers.distance import MOST, N_BLOCKS, SAMPLES, STATIONARY, Gradients
 from pymc_hais.learning.program import Gradient, Program, build_program, flatten
 
 
@@ -35,7 +35,7 @@ class _Schedule(NamedTuple):
     uneven: float = 1e-3
 
 
-class _Standing(NamedTuple):
+class _AtMean(NamedTuple):
     """How many gradients are taken at the mean of the last steps."""
 
     drawn: int = 100  # at least, of rows drawn anew, for the spread from sample to sample
@@ -49,7 +49,7 @@ class _Standing(NamedTuple):
     n_heights: int = 20
 
 
-SCHEDULE, _STAND = _Schedule(), _Standing()
+SCHEDULE, _AT_MEAN = _Schedule(), _AtMean()
 #: PyMC's optimisers that move every element by its own gradients alone.
 _ELEMENTWISE = (
     pm.sgd, pm.momentum, pm.nesterov_momentum, pm.adagrad, pm.adagrad_window, pm.rmsprop, pm.adadelta, pm.adam,
@@ -72,7 +72,7 @@ def minimise(descent: Descent, optimizer: Callable[..., Any], batch_size: int) -
     except KeyboardInterrupt:
         reason = "interrupt"
     values = descent.values(iterates.result())
-    if iterates.is_uphill():
+    if iterates.is_above_start():
         reason, values = "diverged", descent.values(descent.start(descent.first))
     elif reason in ("tolerance", "scattered", "n_steps") and not descent.method.is_final(iterates.first_averaged):
         reason = "annealed"
@@ -102,11 +102,11 @@ class _Iterates:
         self.first_averaged = int(SCHEDULE.averaged * descent.n_steps) + 1
         self.where, self.excess = "", np.inf
         self.seen = Gradients(n)  # gradients of the last steps, and then those at their mean
-        self.n_drawn = max(_STAND.drawn, SAMPLES * n if n <= MOST else 0)
-        held, most = (one * descent.n_steps * self.share for one in (_STAND.held, _STAND.most))
-        rounds = min(max(_STAND.rounds, held), most)
+        self.n_drawn = max(_AT_MEAN.drawn, SAMPLES * n if n <= MOST else 0)
+        held, most = (one * descent.n_steps * self.share for one in (_AT_MEAN.held, _AT_MEAN.most))
+        rounds = min(max(_AT_MEAN.rounds, held), most)
         self.n_rounds, self.n_held = int(rounds), self.n_drawn + int(np.ceil(rounds / self.share))
-        self.n_settling = int(_STAND.settling * self.n_held) if descent.method.follows_parameters else 0
+        self.n_settling = int(_AT_MEAN.settling * self.n_held) if descent.method.follows_parameters else 0
 
     def take_steps(self) -> str:
         """Make all steps, and return the reason why they end."""
@@ -148,7 +148,7 @@ class _Iterates:
         if self.program is None:
             self.program = build_program(descent.method, descent.family, batch, extras)
             refuse_infinite(descent, self.program(values, batch.rows, self.weights, extras))
-            while not descent.method.follows_parameters and len(self.heights) < _STAND.n_heights:
+            while not descent.method.follows_parameters and len(self.heights) < _AT_MEAN.n_heights:
                 other = descent.batch(self._draw(), values, 0)
                 drawn, _ = descent.method.prepare(self.state, other, descent.rng)
                 self.heights.append(self.program(values, other.rows, self.weights, drawn).objective)
@@ -168,19 +168,19 @@ class _Iterates:
         free = self._can_move(self.seen)
         self.excess = self.seen.excess(self.share, free)
         is_at_rest = self.excess <= self.descent.tolerance or self.seen.are_stationary(free)
-        is_at_rest = is_at_rest and self.excess <= max(REST.steps, self.descent.tolerance)
-        is_at_rest = is_at_rest or (self.share > REST.most_rows and len(self.seen.blocks) > 0)
-        return is_at_rest and not self.is_uphill()
+        is_at_rest = is_at_rest and self.excess <= max(STATIONARY.steps, self.descent.tolerance)
+        is_at_rest = is_at_rest or (self.share > STATIONARY.most_rows and len(self.seen.blocks) > 0)
+        return is_at_rest and not self.is_above_start()
 
     def is_flat(self) -> bool:
         """Whether the gradient does not depend on which rows are in a step."""
         drawn, at = Gradients(len(self.sums)), self.result()
-        for i in range(_STAND.n_heights):
+        for i in range(_AT_MEAN.n_heights):
             gradient, state = self._evaluate(at, self._draw(), self.step)
             if not _are_numbers(gradient.objective, gradient.by_name):
                 return False
             self.state = state
-            drawn.add(i / _STAND.n_heights, gradient)
+            drawn.add(i / _AT_MEAN.n_heights, gradient)
         return distance.is_flat(drawn.mean, self.size * drawn.variances())
 
     def _can_move(self, seen: Gradients) -> np.ndarray:
@@ -195,8 +195,8 @@ class _Iterates:
         and all rows in turn give its value: these rounds differ only by the noise of the method's own draws.
         """
         descent, mean = self.descent, self.result()
-        if not self.n_prepared and self.n_rounds > _STAND.equal_rounds:  # rounds of all rows do not differ
-            self.n_rounds = _STAND.equal_rounds
+        if not self.n_prepared and self.n_rounds > _AT_MEAN.equal_rounds:  # rounds of all rows do not differ
+            self.n_rounds = _AT_MEAN.equal_rounds
             self.n_held = self.n_drawn + int(np.ceil(self.n_rounds / self.share))
         order = descent.batches(self.size)
         self.n_held = max(self.n_held, self.n_drawn + 2)
@@ -236,10 +236,10 @@ class _Iterates:
         squared = errors.squared(held.mean[None, free]) - chance
         self.excess = float(np.sqrt(max(squared, 0.0) / errors.n))  # less the noise, it may be below zero
         is_full = errors.covariance is not None
-        limit = max(REST.all / np.sqrt(errors.n), REST.each) if is_full else REST.each_alone
+        limit = max(STATIONARY.all / np.sqrt(errors.n), STATIONARY.each) if is_full else STATIONARY.each_alone
         limit = max(limit, self.descent.tolerance) ** 2 * errors.n
-        is_known = chance <= REST.steps * errors.n
-        is_small = squared <= limit + REST.deviations * spread * chance
+        is_known = chance <= STATIONARY.steps * errors.n
+        is_small = squared <= limit + STATIONARY.deviations * spread * chance
         return "tolerance" if is_known and is_small else "scattered"
 
     def _unseen(self, drawn: Gradients) -> str:
@@ -256,7 +256,7 @@ class _Iterates:
                 self._evaluate(mean, np.resize(places, self.size), self.step, shares)[0]
                 for places, shares in zip(pieces, weights, strict=True)
             ]
-            bad |= distance.are_told_by_few(np.stack([flatten(one.by_name) for one in each]))
+            bad |= distance.are_from_few_pieces(np.stack([flatten(one.by_name) for one in each]))
         return self.descent.first_of(bad)
 
     def _done(self, step: int) -> float:
@@ -273,7 +273,7 @@ class _Iterates:
         mean = np.where(self.n_bounded > 0.5 * self.count, self.upper, self.sums / self.count)
         return self.descent.tidy(self.descent.unflatten(mean))
 
-    def is_uphill(self) -> bool:
+    def is_above_start(self) -> bool:
         """Whether most of the last steps are higher than each of many batches at the start: a density has become flat.
 
         A method that follows the parameters has no such height: its objective has the right gradient, but no meaning.
