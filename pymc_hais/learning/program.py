@@ -18,9 +18,9 @@ from pymc_hais.learning.protocol import Batch, Method
 
 _log = logging.getLogger("pymc.hais")
 
-#: Numbers that the terms of the rows of one call may hold at once.
+#: Most numbers that the terms of the rows of one call hold at once.
 HELD = 1_000_000
-#: Pieces of the data, at least: how much their gradients differ tells the error of the mean.
+#: Least number of pieces of the data; the spread of their gradients gives the error of the mean.
 N_PIECES = 16
 #: PyTensor's names of its linkers.
 _MODES = {"jax": "JAX", "numba": "NUMBA", "c": "cvm", "python": "FAST_COMPILE"}
@@ -138,6 +138,6 @@ def cut(rows: np.ndarray, extras: Sequence[np.ndarray], size: int) -> Pieces:
 
 
 def piece_size(n_rows: int, width: int, n_pieces: int = N_PIECES) -> int:
-    """Return how many rows go into a piece: few enough for the memory, and for an error from their spread."""
+    """Return the rows of a piece: few enough for the memory, and for so many pieces."""
     size = min(-(-n_rows // n_pieces), max(1, HELD // max(width, 1)))
     return -(-n_rows // -(-n_rows // size))  # as even as can be

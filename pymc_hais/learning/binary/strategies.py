@@ -17,7 +17,7 @@ from pymc_hais.learning.binary.density import Local, all_states
 from pymc_hais.learning.family import Arrays
 from pymc_hais.learning.program import HELD
 
-#: Units whose states are enumerated, at most.
+#: Most units whose states are enumerated.
 MOST_UNITS = 18
 
 #: ``(rows (m, D), parameters) -> scores (m, H)``: the larger, the likelier the unit is active.

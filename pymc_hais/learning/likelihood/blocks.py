@@ -70,7 +70,8 @@ class Energies:
         self._states = np.zeros((len(self._asked) + 2, len(units)))
         self._states[np.arange(len(self._asked)), self._asked] = 1.0
         self._states[-2, self._largest] = np.random.default_rng(0).normal(size=len(self._largest))
-        self._last = list[tuple[list[np.ndarray], Energy]]()  # of two places: chains may move beside the parameters
+        # At the last two parameters: fast chains move at other parameters than the model has.
+        self._last = list[tuple[list[np.ndarray], Energy]]()
 
     def at(self, parameters: Arrays) -> Energy:
         """Return the log density at some parameters; a ValueError says that units of a block are coupled."""
@@ -105,8 +106,8 @@ class BlockChains:
     """Bits that move block by block: all of the model, or the hidden ones given rows."""
 
     energies: Energies
-    moved: np.ndarray  # which units of a point these are, and which blocks
-    blocks: range
+    moved: np.ndarray  # places of these bits in a point
+    blocks: range  # numbers of their blocks
     rows: np.ndarray | None = None  # (n, D): points with hidden units of zero, where the hidden ones move alone
 
     @property
@@ -196,11 +197,11 @@ type Moves = Chains | BlockChains
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """A density of bits, and which of them are not coupled to each other."""
+    """A density of bits, in blocks of bits that are not coupled to each other."""
 
     energies: Energies
-    visible: np.ndarray  # where the elements of a row are in a point, and the hidden ones
-    hidden: np.ndarray
+    visible: np.ndarray  # places of the elements of a row in a point
+    hidden: np.ndarray  # places of the hidden units in a point
     n_visible: int  # blocks of visible units, which come first
 
     def build_chains(self, rows: np.ndarray) -> tuple[BlockChains | None, BlockChains]:
@@ -232,6 +233,7 @@ def find_blocks(family: Family) -> Blocks | None:
     return _found[family]
 
 
+#: Cache: the blocks of each family are asked for repeatedly.
 _found = weakref.WeakKeyDictionary[Family, Blocks | None]()
 
 
@@ -246,10 +248,10 @@ def _find(family: Family) -> Blocks | None:
         couplings = energies.at(values).couplings
         are_coupled |= np.abs(couplings) > _ROUNDING * np.abs(couplings).max()
     of_visible, of_hidden = _color(visible, are_coupled), _color(hidden, are_coupled)
-    # Blocks at most: of more, as where all units are coupled, compiled moves take less time.
+    # With more than eight blocks, such as when all units are coupled, compiled moves take less time.
     if are_coupled.diagonal().any() or len(of_visible) + len(of_hidden) > 8:
         return None
-    # Hidden units last: a point is then hidden units of its visible ones.
+    # Hidden units come last, so that a sweep ends with hidden units drawn given the visible ones.
     energies = Energies(bits, energies.names, [*of_visible, *of_hidden])
     return Blocks(energies, visible, hidden, len(of_visible))
 

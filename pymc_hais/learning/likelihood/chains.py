@@ -26,11 +26,11 @@ from pymc_hais.tuning import build_ladder, merge, suggest_length
 class Chains:
     """A density whose parameters are arguments, and moves that leave it invariant."""
 
-    problem: Problem  # of the model, for the rows of data if each has particles of its own
-    # Of a pilot at the first parameters; None where points are only moved, by a kernel that has nothing to tune.
+    problem: Problem  # the model, with the rows of data if each row has particles of its own
+    # Learnt by a pilot at the first parameters; None if points only move, by a kernel of a given step size.
     ladder: Ladder | None
-    step_size: float  # as it is now
-    metric: Metric  # of the ladder's last temperature
+    step_size: float  # present one, which follows the acceptance rate
+    metric: Metric  # metric of the ladder's last temperature
 
     @property
     def layout(self) -> Layout:
@@ -68,8 +68,8 @@ class Chains:
         self, problem: Problem, rows: Sequence[int], places: Sequence[Mapping[str, int]], n: int, n_kept: int,
         rng: np.random.Generator,
     ) -> tuple[ParticleState, np.ndarray]:  # fmt: skip
-        """Return n_kept of n annealed particles of each row, resampled, and log Z; places are of their streams."""
-        assert self.ladder is not None  # asked for
+        """Return n_kept of n annealed particles of each row, resampled, and log Z; places name their random streams."""
+        assert self.ladder is not None  # built with ``is_annealed``
         seeds = Seeds((int(rng.integers(2**63)),))
         streams = [seeds.stream(Purpose.ROUND, **place) for place in places]
         particles = problem.draw(rows, streams, n)
@@ -129,7 +129,7 @@ class Chains:
     def _at(self, parameters: Arrays) -> Problem:
         """Return the problem at some parameters: their arrays are arguments of the compiled program."""
         preparation = self.problem.preparation
-        assert preparation is not None  # compiled for them
+        assert preparation is not None  # the problem was compiled with parameters as arguments
         values = {name: np.asarray(parameters[name]) for name in preparation.names}
         return self.problem.with_data(self.problem.model, values)
 
@@ -137,9 +137,9 @@ class Chains:
 class Moved(NamedTuple):
     """The result of moves."""
 
-    x: np.ndarray  # as it was given
-    log_density: np.ndarray | None  # (B, P), of the model as it is, where they are weighed
-    chains: Any  # with a step size that suits
+    x: np.ndarray  # points, in the shape of the given ones
+    log_density: np.ndarray | None  # (B, P), of the model, not normalised; None without ``weigh``
+    chains: Any  # chains with an adapted step size
 
 
 def _points(problem: Problem, state: ParticleState) -> np.ndarray:
@@ -166,24 +166,23 @@ def build_chains(
 ) -> Chains:
     """Compile the moves of a model with its parameters as arguments, and tune them by a pilot at the present ones.
 
-    Each of ``rows`` (R, ...), observed variables that differ from row to row, has particles of its own.
-    ``is_annealed`` says whether points are to be drawn, too; ``n_temperatures`` along how many, by default as many as
-    log Z would ask for and more.
+    Each row of data in ``rows``, arrays (R, ...) of observed variables by name, has particles of its own.  With
+    ``is_annealed`` points can also be annealed from the reference, along ``n_temperatures``; by default eight times as
+    many as an estimate of log Z needs.
     """
     seed = int(rng.integers(2**32))
     runner = read("fit", model, {"random_seed": seed, "backend": backend, "kernel": kernel}).runner()
     present = {name: value for name, value in read_containers(model).items() if name in parameters}
     problem = compile_first(model, "prior" if model.observed_RVs else "auto", runner, rows, present).problem
-    # What the model is does not change with the parameters, and is not asked in each step.
+    # The identity of the model does not change with the parameters, and is not computed in each step.
     problem = replace(problem, identity=None)
     given = problem.engine.kernel.step_size
     if given is not None and not is_annealed:
         return Chains(problem, None, given, np.ones(problem.layout.n_dims))
-    # Pilots of a few rows tune the moves of all.
+    # Pilots of at most three rows tune the moves of all rows.
     tuned = rng.choice(problem.n_rows, min(3, problem.n_rows), replace=False).tolist()
     pilot = merge(run_pilots(problem, tuned, PilotNumber.FIRST, runner))
     longest = runner.sampling.max_temperatures
-    # Eight times as many temperatures as log Z alone would ask for.
     n_steps = min(8 * suggest_length(pilot, None, longest), longest)
     ladder = build_ladder(pilot, n_temperatures or n_steps, runner.sampling.recipe, problem.engine.kernel)
     return Chains(problem, ladder, float(ladder.step_sizes[-1]), ladder.metrics[ladder.metric_index[-1]])

@@ -16,7 +16,7 @@ from pymc_hais.learning.likelihood.chains import Chains
 from pymc_hais.learning.likelihood.phases import Phases, Sampled, is_unnormalised
 from pymc_hais.learning.protocol import Batch
 
-#: Groups of rows whose M-steps without them tell the error of a step.
+#: Groups of rows for the jackknife, which gives the error of an M-step.
 N_GROUPS = 8
 #: ``(rows (m, D), hidden (m, H), parameters, rng) -> hidden (m, H)``, on the unconstrained scale.
 type EStep = Callable[[np.ndarray, np.ndarray, Arrays, np.random.Generator], np.ndarray]
@@ -25,7 +25,7 @@ type MStep = Callable[[Statistics, dict[str, np.ndarray]], Arrays]
 
 
 class Posteriors(NamedTuple):
-    """The state that E-steps over binary states continue from."""
+    """The state of E-steps over binary states."""
 
     strategy: BinaryStates
     density: BinaryDensity
@@ -50,7 +50,7 @@ class Posteriors(NamedTuple):
     def _explore(
         self, bound: BoundDensity, batch: Batch, rng: np.random.Generator
     ) -> Iterator[tuple[np.ndarray, Weighted]]:
-        """Yield some rows and their weighted states, until all rows of the batch have had their turn."""
+        """Yield the rows of a batch, a few at a time, with their weighted states."""
         strategy, n_units = self.strategy, self.density.n_units
         size = piece_of(batch.rows.shape[1], strategy.width(n_units))
         for first in range(0, len(batch.rows), size):

@@ -25,15 +25,15 @@ from pymc_hais.learning.protocol import Batch, Method
 class Phases(NamedTuple):
     """Particles between two steps."""
 
-    of_rows: Moves | None  # of the hidden variables given each row; None where there are none
-    hidden: np.ndarray  # (n, H): where these are
-    of_model: Moves | None  # of all variables together; None for a normalised density
-    points: np.ndarray  # (C, D): where these are, in the order of the model's flat vector
-    shares: np.ndarray  # (C,): what each of them counts; they sum to one
-    columns: np.ndarray  # int (D,): where the elements of a row, and then the hidden ones, are in a point
-    tracked: Tracked | None = None  # populations that give log Z besides, where there are some
-    fast: Mapping[str, np.ndarray] = {}  # what is added to the parameters that the points are moved at
-    moved_at: Mapping[str, np.ndarray] = {}  # the parameters at which points moved; none: those of the batch
+    of_rows: Moves | None  # moves of the hidden variables given each row; None without hidden variables
+    hidden: np.ndarray  # (n, H): the hidden variables of each row
+    of_model: Moves | None  # moves of all variables together; None for a normalised density
+    points: np.ndarray  # (C, D): points of the model, in the order of its flat vector
+    shares: np.ndarray  # (C,): weights of the points, which sum to one
+    columns: np.ndarray  # int (D,): places of the elements of a row, and then of the hidden ones, in a point
+    tracked: Tracked | None = None  # populations that also estimate log Z, for a method that tracks it
+    fast: Mapping[str, np.ndarray] = {}  # added to the parameters at which the points move
+    moved_at: Mapping[str, np.ndarray] = {}  # parameters at which the points moved; empty for those of the batch
 
     def at(self, points: np.ndarray) -> Self:
         """Return a copy with other points, all of the same weight."""
@@ -69,8 +69,8 @@ class Sampled(Method):
     supports: ClassVar[frozenset[str]] = frozenset({"real", "binary", "categorical", "count"})
     takes_hidden: ClassVar[bool] = True
     follows_parameters: ClassVar[bool] = True
-    anneals: ClassVar[bool] = True  # whether points of the model come from its reference
-    needs_points: ClassVar[bool] = False  # whether there must be points of the model
+    anneals: ClassVar[bool] = True  # whether points of the model are annealed from its reference
+    needs_points: ClassVar[bool] = False  # whether a normalised density, which needs no points, is refused
 
     def __post_init__(self) -> None:
         check_integer("n_moves", self.n_moves, 1)
@@ -86,13 +86,13 @@ class Sampled(Method):
             )
 
     def begin(self, family: Family, rows: np.ndarray, rng: np.random.Generator) -> Any:
-        """Compile the chains, tune them by a pilot each, and give the hidden variables of every row a start."""
+        """Compile the chains, tune each by a pilot, and draw the first hidden variables of every row."""
         return self.begin_chains(family, rows, rng)
 
     def begin_chains(
         self, family: Family, rows: np.ndarray, rng: np.random.Generator, n_temperatures: int | None = None
     ) -> Phases:
-        """Return the first state; ``n_temperatures`` are those along which hidden variables of rows may be annealed."""
+        """Return the first state; the hidden variables of the rows may be annealed along ``n_temperatures``."""
         model, names = family.model, tuple(family.parameters)
         hidden, columns = np.empty((len(rows), 0)), np.arange(family.n_dims)
         of_rows: Moves | None = None

@@ -20,7 +20,7 @@ from pymc_hais.core.weights import effective_sample_size, log_mean_exp, log_sum_
 from pymc_hais.learning.family import Arrays
 from pymc_hais.learning.likelihood.blocks import Moves
 
-#: Populations that lead, and as many that observe: of these the spread of log Z is the error.
+#: Number of populations that lead, and of those that observe, whose spread of log Z gives its error.
 N_POPULATIONS = 10
 
 
@@ -42,13 +42,13 @@ class Tracked:
         return points.reshape(-1, points.shape[-1]), np.exp(self.log_weights[:N_POPULATIONS]).ravel() / N_POPULATIONS
 
     def estimate(self) -> dict[str, float]:
-        """Return log of the mean of Z over the populations that observe, and its standard error."""
+        """Return the log of the mean of Z over the observing populations, and its standard error."""
         log_z = float(log_mean_exp(self.log_z[N_POPULATIONS:]))
         shares = np.exp(self.log_z[N_POPULATIONS:] - log_z)
         return {"log_z": log_z, "log_z_se": float(shares.std(ddof=1) / np.sqrt(len(shares)))}
 
     def to(self, parameters: Arrays, n_moves: int, rng: np.random.Generator) -> Tracked:
-        """Take the populations to other parameters."""
+        """Return the populations at other parameters: reweighted, resampled where needed, and moved."""
         parameters = {name: parameters[name] for name in self.parameters}  # a method may have some of its own
         log_z, log_weights = self.log_z, self.log_weights
 

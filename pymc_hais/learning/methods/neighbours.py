@@ -163,7 +163,7 @@ class GeneralizedScoreMatching(_OneFlip):
         return (own**2 - 2.0 * (own + other)).sum(axis=1)
 
 
-#: States of a block, at most.
+#: Most states of a block.
 _MOST_STATES = 4096
 
 

@@ -18,7 +18,7 @@ from pymc_hais.learning.program import HELD
 from pymc_hais.learning.protocol import Batch, Method, Pull
 from pymc_hais.references import Gaussian
 
-#: Parameters for which the error of log Z is computed, at most: the work grows as their square.
+#: Most parameters for which the error of log Z is computed: the work grows as the square of their number.
 MOST_PARAMETERS = 2000
 #: ``(parameters, rows (m, D)) -> log densities (m,), gradients in each parameter (m, *shape)``.
 type Slopes = Callable[[Arrays, np.ndarray], tuple[np.ndarray, dict[str, np.ndarray]]]

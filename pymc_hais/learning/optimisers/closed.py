@@ -10,9 +10,9 @@ from pymc_hais.learning.optimisers.descent import Departure, Descent, Ending
 from pymc_hais.learning.optimisers.distance import MeanCovariance
 from pymc_hais.learning.program import Gradient, flatten
 
-#: Steps by default.
+#: Default of ``n_steps``.
 N_STEPS = 100
-#: The search from near a stationary point; its ``lower`` is in nats of the log-likelihood of all rows.
+#: Search from near a stationary point; here ``lower`` is in nats of the log-likelihood of all rows.
 _DEPARTURE = Departure(n_steps=20)
 
 
@@ -23,7 +23,7 @@ class _Steps:
         self.descent = descent
         self.state = descent.method.begin(descent.family, descent.rows, descent.rng)
         self.values = descent.values(descent.start(descent.first))
-        self.objective = np.nan  # minus the mean score, of the values before
+        self.objective = np.nan  # minus the mean score, at the values before the last M-step
         self.change, self.errors, self.left, self._length = dict[str, np.ndarray](), np.empty(0), np.inf, np.inf
 
     def go(self, step: int, is_judged: bool = True) -> bool:
@@ -65,7 +65,7 @@ class _Steps:
         moved = self.descent.unflatten(flatten(rest) + away)
         try:
             self.values = self.descent.values(self.descent.start(moved))
-        except ValueError:  # no place where parameters may be
+        except ValueError:  # outside of a constraint
             return False
         for _ in range(_DEPARTURE.n_steps):
             if self.descent.clock.left <= 0.0 or not self.go(step, is_judged=False):

@@ -18,7 +18,7 @@ from pymc_hais.learning.program import Gradient, Pieces, compile_first, cut, fla
 from pymc_hais.learning.protocol import Batch, Method
 from pymc_hais.runner.timing import Clock
 
-#: Steps that are kept; where there are more, every other one is given up.
+#: Most steps that are kept; when there are more, every second one is dropped.
 N_KEPT = 200
 #: Why a fit may end; only the first says that it has converged.
 REASONS = (
@@ -110,25 +110,25 @@ class Ending:
 
     values: dict[str, np.ndarray]  # of the parameters, the method's own among them
     reason: str  # of REASONS
-    excess: float  # root mean square of the standard errors that are left to the zero of the gradient
+    excess: float  # distance to the zero of the gradient, in standard errors (root mean square over parameters)
     n_steps: int
-    objective: float  # of all rows where it is known, else over the last steps, or those at their mean
+    objective: float  # of all rows with L-BFGS or a closed M-step, else the mean over the last steps, or at their mean
     backend: str
-    state: Any  # of the method
-    where: str = ""  # the parameter that is to blame, where one is
+    state: Any  # the method's last state
+    where: str = ""  # the parameter that the method does not see, for the reason "unseen"
 
 
 class Departure(NamedTuple):
-    """A search from near a stationary point, to see whether it is a saddle: then the search does not come back."""
+    """A search that starts near a stationary point: a saddle if the search finds a lower objective."""
 
-    n_steps: int  # of the search, at most
-    errors: float = 3.0  # standard errors of the parameters that it starts away, about
-    lower: float = 0.1  # share of the spread of the rows' terms, over n, by which its objective is lower at a saddle
+    n_steps: int  # most steps of the search
+    errors: float = 3.0  # about how far away the search starts, in standard errors of the parameters
+    lower: float = 0.1  # how much lower it must come: share of the spread of the rows' terms, over n
 
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """One fit under way."""
+    """A fit: its data and settings, and the maps between values and free coordinates of the parameters."""
 
     method: Method
     family: Family
@@ -145,7 +145,7 @@ class Descent:
     trace: Trace = field(default_factory=Trace)
 
     def start(self, values: Arrays) -> dict[str, np.ndarray]:
-        """Return the coordinates of some values; refuse values that are not allowed."""
+        """Return the free coordinates of values; refuse values that a constraint does not allow."""
         return {name: self.constraints[name].start(name, value) for name, value in values.items()}
 
     @property
@@ -154,7 +154,7 @@ class Descent:
         return [self.constraints[name].bounds for name, value in self.first.items() for _ in range(value.size)]
 
     def values(self, free: Arrays) -> dict[str, np.ndarray]:
-        """Return the values at some coordinates."""
+        """Return the values at free coordinates."""
         return {name: self.constraints[name].value(value) for name, value in free.items()}
 
     def gradient(self, free: Arrays, gradient: Arrays) -> dict[str, np.ndarray]:
@@ -207,7 +207,7 @@ class Descent:
         self.report(min(done, 1.0), np.nan, shown)
 
     def batches(self, size: int) -> Iterator[np.ndarray]:
-        """Yield which rows (m,) go into a step: all of them in a random order, and again."""
+        """Yield the places (m,) of the rows of each step: all rows in random order, then again in another order."""
         order = np.empty(0, dtype=int)
         while True:
             while len(order) < size:

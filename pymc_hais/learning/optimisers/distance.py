@@ -14,11 +14,11 @@ import numpy as np
 
 from pymc_hais.learning.program import N_PIECES, Gradient, flatten
 
-#: Parameters whose covariance is measured, at most; of more only the variances.
+#: Most parameters whose covariance is measured; of more parameters only the variances are.
 MOST = 100
 #: Samples of the gradient for each parameter: the inverse of a covariance from fewer is far too large.
 SAMPLES = 3
-#: Blocks of the steps, each long enough for gradients that depend on those before, as those of chains do.
+#: Blocks of steps, each long enough that the gradients of chains in different blocks are nearly independent.
 N_BLOCKS = 10
 #: Eigenvalues of the correlation matrix, as a share of the largest, below which a direction has no variance.
 _SINGULAR = 1e-9
@@ -27,11 +27,11 @@ _SINGULAR = 1e-9
 class Stationary(NamedTuple):
     """When a mean gradient counts as zero; limits are standard errors, root mean square over the parameters."""
 
-    steps: float = 1.0  # of the last steps: a noisy gradient does not come down to the tolerance
-    all: float = 0.75  # at the mean, of all parameters: up to sixteen are then within one standard error each
-    each: float = 0.25  # at the mean, for each parameter
-    each_alone: float = 0.5  # the same where correlations are not known
-    deviations: float = 2.0  # standard deviations of its noise by which a gradient may be too large
+    steps: float = 1.0  # mean gradient of the last steps: a noisy gradient does not reach the tolerance
+    all: float = 0.75  # gradient at the mean, over all parameters: up to sixteen are within one standard error each
+    each: float = 0.25  # gradient at the mean, for each parameter
+    each_alone: float = 0.5  # the same if correlations are not known
+    deviations: float = 2.0  # standard deviations of its noise by which a gradient may exceed the limit
     most_rows: float = 0.5  # share of the rows in a step above which steps hardly differ in their rows
 
 
@@ -44,7 +44,7 @@ class MeanCovariance:
 
     variances: np.ndarray  # (P,)
     covariance: np.ndarray | None = None  # (P, P); None where only variances are known
-    shrink: float = 1.0  # the inverse of a covariance of few samples is too large by the inverse of this
+    shrink: float = 1.0  # correction of T^2: the inverse of a covariance from few samples is too large
 
     def squared(self, gradients: np.ndarray) -> float:
         """Return the sum of T^2 over gradients (K, P).
@@ -58,7 +58,7 @@ class MeanCovariance:
             return np.inf
         z = gradients[:, used] / np.sqrt(self.variances[used])
         with np.errstate(over="ignore"):
-            if self.covariance is not None:  # make correlated gradients, each of variance one, independent
+            if self.covariance is not None:  # rotate correlated gradients into independent ones of variance one
                 values, vectors = self._eigen
                 z = z @ (vectors / np.sqrt(np.maximum(values, _SINGULAR * values[-1:])))
             return self.shrink * float(np.sum(np.square(z)))
@@ -137,8 +137,8 @@ def are_rounding(deviations: np.ndarray, sizes: np.ndarray, spread: float) -> np
 class Gradients:
     """Sums of gradients over blocks of steps, and the objectives of the steps.
 
-    Products are kept of few parameters only, and all sums from the first gradient: a spread that is much smaller than
-    the mean would be lost in rounding.
+    The sums are of differences from the first gradient: a spread that is much smaller than the mean would be lost in
+    rounding.  Products of the gradients of two parameters are summed for few parameters only.
     """
 
     def __init__(self, n: int, n_blocks: int = N_BLOCKS) -> None:

@@ -14,7 +14,7 @@ from pymc_hais.learning.optimisers import distance
 from pymc_hais.learning.optimisers.descent import Departure, Descent, Ending, refuse_infinite
 from pymc_hais.learning.program import build_program, cut, flatten, piece_size
 
-#: Iterations by default.
+#: Default of ``n_steps``.
 N_STEPS = 1000
 _DEPARTURE = Departure(n_steps=50)
 
@@ -22,17 +22,17 @@ _DEPARTURE = Departure(n_steps=50)
 class _Search(NamedTuple):
     """How SciPy's search is made and repeated."""
 
-    memory: int = 20  # pairs of steps from which the curvature is known
-    n_starts: int = 4  # searches, with the new ones after a search that failed
-    slack: float = 10.0  # tolerances at which a search that cannot go on has converged
-    shorter: float = 0.01  # factor of the first step after a search that ran off
+    memory: int = 20  # past steps from which L-BFGS estimates the curvature
+    n_starts: int = 4  # most searches, counting those after a failed one
+    slack: float = 10.0  # a search that cannot continue has converged below this many tolerances
+    shorter: float = 0.01  # factor of the first step after a search that diverged
 
 
 _SEARCH = _Search()
 
 
 class _Objective:
-    """Value and gradient of one flat vector, and what was found there last."""
+    """The objective of all rows as a function of a flat vector; keeps its last evaluation."""
 
     def __init__(self, descent: Descent) -> None:
         self.descent, free = descent, descent.start(descent.first)
@@ -53,7 +53,7 @@ class _Objective:
         refuse_infinite(descent, self.gradient)
 
     def evaluate(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Evaluate and record the objective; where a density is zero, return a high wall."""
+        """Evaluate and record the objective; return a high value where it is not finite."""
         free = self.descent.unflatten(flat)
         with np.errstate(over="ignore", invalid="ignore"):
             values, pull = self.descent.values(free), partial(self.descent.gradient, free)
@@ -65,13 +65,13 @@ class _Objective:
         return self.gradient.objective, flat_gradient
 
     def go_to(self, flat: np.ndarray) -> None:
-        """Evaluate there, unless that was the last place."""
+        """Evaluate the objective at a point, unless that was the last evaluation."""
         if not np.array_equal(self.at, flat):
             self.evaluate(flat)
 
     @property
     def excess(self) -> float:
-        """How many standard errors are left to the zero of the gradient: root mean square."""
+        """Distance to the zero of the gradient in standard errors: root mean square over the parameters."""
         gradient = flatten(self.gradient.by_name)
         if not np.isfinite(self.objectives).all():
             return np.inf

@@ -38,15 +38,13 @@ class _Schedule(NamedTuple):
 class _AtMean(NamedTuple):
     """How many gradients are taken at the mean of the last steps."""
 
-    drawn: int = 100  # at least, of rows drawn anew, for the spread from sample to sample
-    rounds: int = 10  # of all rows in turn, at least
-    held: float = 0.1  # the same as a share of all steps
-    most: float = 0.25  # rounds at most, as a share of all steps
-    settling: float = 0.5  # steps before them, as a share, where what a method prepares follows the parameters
-    # Rounds that are enough where nothing is prepared: they differ only in the rows of a batch that begins the next.
-    equal_rounds: int = 4
-    # Batches that show how high the objective is at the start: by chance an end is higher than all once in 2^20.
-    n_heights: int = 20
+    drawn: int = 100  # least number of batches of rows drawn anew, for the spread from sample to sample
+    rounds: int = 10  # least number of rounds, each of all rows in turn
+    held: float = 0.1  # least share of ``n_steps`` for these rounds
+    most: float = 0.25  # largest share of ``n_steps`` for these rounds
+    settling: float = 0.5  # gradients before them, as a share of their number, in which chains settle at the mean
+    equal_rounds: int = 4  # rounds that are enough if a method prepares no random numbers: they hardly differ
+    n_heights: int = 20  # batches at the start: the median at the end exceeds all of them by chance once in 2^20
 
 
 SCHEDULE, _AT_MEAN = _Schedule(), _AtMean()
@@ -95,7 +93,7 @@ class _Iterates:
         self.uneven = 1.0 + SCHEDULE.uneven * descent.rng.uniform(size=n)
         self.program: Program | None = None
         self.step, self.count, self.n_prepared = 0, 0, 0
-        self.heights = list[float]()  # objectives of other batches at the first values
+        self.heights = list[float]()  # objectives of batches at the first values
         self.last: Arrays | None = None
         self.upper = np.array([np.inf if upper is None else upper for _, upper in descent.bounds])
         self.sums, self.n_bounded = np.zeros(n), np.zeros(n)  # of the last coordinates; how often each was at a bound
@@ -292,7 +290,7 @@ def build_steps(optimizer: Callable[..., Any], free: Arrays) -> Callable[..., di
 
     Raises ValueError if it is none of PyMC's.
     """
-    # One vector of all coordinates, for an optimiser to which that is the same: a third of the time.
+    # An elementwise optimiser gets all coordinates as one vector, which takes a third of the time.
     is_joint = isinstance(optimizer, partial) and optimizer.func in _ELEMENTWISE and len(free) > 1
 
     def join(parts: Arrays) -> Arrays:
