@@ -23,13 +23,13 @@ class _Sizes(NamedTuple):
     """How many particles, coordinates and fields are examined, and what the fields are."""
 
     numbers: int = 2**22  # particles x dimensions held at once
-    particles: int = 8192  # examined, at most
-    few: int = 100  # particles in each half, at least: with fewer the statistic has no power
-    examined: int = 256  # coordinates examined, at most: those of the smallest variables
+    particles: int = 8192  # most particles examined
+    few: int = 100  # fewest particles in each half: with fewer the statistic has no power
+    examined: int = 256  # most coordinates examined: those of the smallest variables
     edges: int = 64  # coordinates whose edges are tested
-    fields: int = 32  # for each edge
-    suspects: int = 3  # that are judged
-    glanced: int = 250  # particles, about, that are tested first, to decide whether more are worth their evaluations
+    fields: int = 32  # fields for each edge
+    suspects: int = 3  # suspected edges that are tested by moves
+    glanced: int = 250  # particles, about, in the first test, which decides whether more are worth their evaluations
     counted: float = 0.5  # quantile of a coordinate beyond which moves are counted
     begin: float = 0.75  # quantile from which fields rise
     end: float = 0.95  # quantile to which fields rise
@@ -70,7 +70,7 @@ class _Suspect(NamedTuple):
     """An edge, and the field that points outwards there: ``sign`` at the coordinate, ``stretch * z + shift`` else."""
 
     statistic: float
-    coordinate: int  # of those that vary
+    coordinate: int  # number among the coordinates that vary
     sign: int
     stretch: np.ndarray  # (K,)
     shift: np.ndarray  # (K,)

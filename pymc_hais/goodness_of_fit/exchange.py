@@ -35,8 +35,8 @@ class Ruler:
     """Scales of a density from other draws: step sizes and range of the walk, and units of measurement."""
 
     draws: np.ndarray  # (N, D)
-    lower: np.ndarray  # (D,) of what is tested: of discrete coordinates all values, or one beyond what was drawn
-    upper: np.ndarray
+    lower: np.ndarray  # (D,) of the tested range: of discrete coordinates all values, or one beyond the draws
+    upper: np.ndarray  # (D,)
     centre: np.ndarray  # (D,) medians
     width: np.ndarray  # (D,) interquartile ranges
 
@@ -44,7 +44,7 @@ class Ruler:
     def of(cls, draws: np.ndarray, beyond: bool = True, variables: Sequence[SiteVariable] = ()) -> Self:
         """Read the scales off draws (N, D); ``beyond`` lets the walk leave their range, within that of the sites."""
         low, centre, high = np.quantile(draws, [0.25, 0.5, 0.75], axis=0)
-        # Beyond the range of the draws by so many interquartile ranges the walk does not go.
+        # The walk leaves the range of the draws by at most three interquartile ranges.
         margin = 3.0 * (high - low) * beyond
         lower, upper = draws.min(axis=0) - margin, draws.max(axis=0) + margin
         for variable in variables:
@@ -105,7 +105,7 @@ def p_value(
     if not len(start):
         return 1.0
     end, end_value = _walk(start, value, log_density, _moves(suspect, dims), ruler, rng)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows in the tails is not counted
+    with np.errstate(over="ignore", invalid="ignore"):  # values that overflow in the tails do not count
         before, after = (_features(x, v, suspect, dims, ruler) for x, v in ((start, value), (end, end_value)))
         difference = after - before
         size = np.sqrt((difference**2).sum(axis=0))
@@ -139,7 +139,7 @@ def _walk(
     for move in [*moves, *reversed(moves)]:
         y, log_jacobian = move.propose(x, ruler, rng)
         is_tested = ruler.contains(y)
-        # A density need not know what to do with values that a variable does not have.
+        # A density may be undefined at values that a variable cannot take.
         proposed = log_density(np.where(is_tested[:, None], y, x))
         possible = np.isfinite(proposed) & is_tested
         with np.errstate(invalid="ignore"):

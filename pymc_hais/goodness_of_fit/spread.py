@@ -42,7 +42,7 @@ class Lag(NamedTuple):
 
     share: float  # u, the particles' share of the target's variance, as for normal densities
     up: float  # share of the moves outwards that a Metropolis rule accepts
-    down: float  # of those inwards
+    down: float  # share of the moves inwards that it accepts
 
     @property
     def is_harmful(self) -> bool:
@@ -123,7 +123,7 @@ def _share(imbalance: float) -> float:
 def _acceptance(share: np.ndarray, factor: float) -> np.ndarray:
     """Return the mean acceptance of moves that spread normal particles, with a share of the variance, by a factor."""
     gain = 1.0 + (factor**2 - 1.0) * share
-    # Moves of particles nearer to the mean than this are accepted for sure; of those that draw together, the others.
+    # Moves outwards of particles nearer to the mean than this are always accepted, and moves inwards of the others.
     sure = np.sqrt(np.log(factor) / ((factor**2 - 1.0) * share))
     inside, outside = (erf, erfc) if factor > 1.0 else (erfc, erf)
     return np.asarray(inside(sure) + factor / np.sqrt(gain) * outside(sure * np.sqrt(gain)))

@@ -15,8 +15,8 @@ class _Sizes(NamedTuple):
     """What is screened, and of how many draws."""
 
     columns: int = 200  # coordinates j whose function moves the others; beyond this many they are evenly spaced
-    coordinates: int = 3  # of a variable that are tested again, at most
-    draws: int = 100  # usable ones; fewer cannot carry a test at such a level
+    coordinates: int = 3  # most coordinates of a variable that are tested again
+    draws: int = 100  # fewest usable draws: with fewer no test at such a level is possible
     #: interquartile ranges within which the outer 1% of the draws lie where the density jumps at their edge
     hard_edge: float = 0.1
 

@@ -103,7 +103,7 @@ class HAIS(SMC_KERNEL):
         self._kernel = Hamiltonian(damping=damping)
         self._model = modelcontext(kwargs.get("model"))
         self._backend, self._engine_kwargs = _choose_backend(kwargs.get("compile_kwargs"))
-        _ = self._problem  # before any worker starts, so that what is wrong with a model is said once, in this process
+        _ = self._problem  # built before any worker starts: an error of the model is raised once, in this process
         super().__init__(*args, threshold=threshold, **kwargs)
         if self.draws < 20:  # which say nothing about a metric
             raise ValueError(f"`draws` must be at least 20, got {self.draws!r}.")

@@ -95,7 +95,7 @@ class Family:
         Not normalised where the model is not.
         """
         logp, _ = self.row_graph
-        # Symbols stand for what is given, which rewriting must leave as it is: gradients are taken with respect to it.
+        # Symbols replace the arguments while the graph is rewritten: gradients are taken with respect to the arguments.
         given: dict[Any, Any] = {
             pt.tensor(dtype="float64", shape=one.type.shape): one for one in (rows, hidden) if one is not None
         }
@@ -160,7 +160,7 @@ def build_family(
     """
     names = check_known(model, data)
     for name, given in data.items():
-        if np.ma.is_masked(given):  # an array made of it holds what is stored under the mask
+        if np.ma.is_masked(given):  # np.asarray would return the numbers under the mask
             raise ValueError(
                 f"`{name}` is a masked array with {np.ma.count_masked(given):,} masked values: leave their rows out, "
                 "or write a model of the values that are there."

@@ -27,10 +27,10 @@ class HeldOut:
     se: np.ndarray  # (R,)
     ess: np.ndarray  # (R,)
     pareto_k: np.ndarray  # (R,)
-    se_of_mean: float  # Monte Carlo standard error of the mean over the rows, without the next two
+    se_of_mean: float  # Monte Carlo standard error of the mean over the rows, without shortfall and common error
     shortfall: np.ndarray | float = 0.0  # (R,) how far each value may lie too low; it does not average out
     common: dict[str, float] = field(default_factory=dict)  # numbers common to all rows, such as ``log_z``
-    common_se: float = 0.0  # the error of what was subtracted from all rows
+    common_se: float = 0.0  # standard error of the number that was subtracted from all rows
     findings: tuple[Finding, ...] = ()
 
     @classmethod

@@ -32,7 +32,7 @@ class Weighted(NamedTuple):
     units: np.ndarray | None  # int (m, K): which units may be active; None for all of them
     states: np.ndarray  # (m or 1, T, K): of zeros and ones; one set of them may serve all rows
     weights: np.ndarray  # (m, T): they sum to one in each row
-    score: np.ndarray  # (m,): the log-likelihood of each row, or what stands for it
+    score: np.ndarray  # (m,): the log-likelihood of each row, or its substitute
 
     def draw(self, n: int, n_units: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return states of all H units (m, n, H) and their weights: all of T, or n that are drawn where T is larger."""

@@ -107,7 +107,7 @@ class Chains:
         # For the engine, which knows no weights, all points without rows of their own are one population.
         positions = positions[None] if rows is None else positions[:, None]
         keys = rng.integers(2**32, size=(len(positions), 2), dtype=np.uint32)
-        segments = []  # so many transitions at beta = 1, with the pilot's last metric
+        segments = []  # n_moves transitions at beta = 1, with the pilot's last metric
         for begin in range(0, n_moves, SEGMENT_LENGTH):
             sizes = np.full(min(SEGMENT_LENGTH, n_moves - begin), self.step_size)
             betas, persistence = np.ones(len(sizes) + 1), engine.kernel.persistence(sizes)

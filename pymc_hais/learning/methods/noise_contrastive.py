@@ -157,7 +157,7 @@ def compile_slopes(family: Family) -> Slopes:
 
     def evaluate(values: Arrays, at: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         log_density, *found = function(*(values[name] for name in learnt), at)
-        shapes = [(len(at), *symbol.type.shape) for symbol in learnt.values()]  # also of what is the same for all rows
+        shapes = [(len(at), *symbol.type.shape) for symbol in learnt.values()]  # with an axis of rows
         each = [np.broadcast_to(one, shape) for one, shape in zip(found, shapes, strict=True)]
         return np.broadcast_to(log_density, len(at)), dict(zip(learnt, each, strict=True))
 

@@ -69,7 +69,7 @@ def find_features(log_density: pt.TensorVariable, rows: pt.TensorVariable) -> di
     sums over its axis, and sums of those.
     """
     matrices: dict[Any, Any] = {rows: None}
-    owner: dict[Any, Any] = {rows: rows}  # what is elementwise in one feature -> the feature
+    owner: dict[Any, Any] = {rows: rows}  # elementwise function of one feature -> the feature
     summed: set[Any] = set()
     features: dict[Any, Any] = {}
     dependent: set[Any] = {rows}

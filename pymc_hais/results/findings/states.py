@@ -29,12 +29,12 @@ from pymc_hais.runner.runner import Runner
 class _Sizes(NamedTuple):
     """How many states and particles are tried."""
 
-    states: int = 1024  # of one set of sites, up to which all are tried
-    share_of_run: float = 10.0  # evaluations of the run for each one of the first glances
-    glanced: int = 16  # particles at which every set is tried
-    judged: int = 256  # particles at which a set is tried that seems to have been missed
-    evaluations: int = 2**16  # of all glances, at most
-    numbers: int = 2**24  # in the flat vectors of all glances, at most
+    states: int = 1024  # most states of a set of sites that are all tried
+    share_of_run: float = 10.0  # evaluations of the run for each evaluation of the first test
+    glanced: int = 16  # particles at which every set is tried in the first test
+    judged: int = 256  # particles at which a set with missing mass is tried again
+    evaluations: int = 2**16  # most evaluations of the first test
+    numbers: int = 2**24  # most numbers in the flat vectors of the first test
 
 
 _SIZES = _Sizes()
@@ -57,7 +57,7 @@ class _Trial(NamedTuple):
         log_p = log_density.reshape(-1, 1 + len(self.values))
         if len(self.values) == self.group.n_states:
             return np.asarray(softmax(log_p[:, 1:], axis=1).mean(axis=0))
-        # By Markov's inequality a draw's own density is, one time in two, at least half of the mean of K states.
+        # By Markov's inequality the density of a draw is at least half of the mean over K states, one time in two.
         log_odds = np.median(log_p[:, 1:] - log_p[:, :1], axis=0) - np.log(2.0) - self.group.log_n_states
         return np.asarray(1.0 / (1.0 + np.exp(-np.clip(log_odds, -700.0, 700.0))))
 

@@ -53,7 +53,7 @@ def _draw_rows(panels: Panels, rows: Mapping[str, _Rows], names: Sequence[str], 
             if chosen.any():  # the positions are never missing, so no empty plot would be skipped
                 panels.draw(f"{prefix}value", scatter_xy, points, color=colour, marker=marker)
     panels.draw("ticks", set_yticks, values=positions, labels=labels, store_artist=False)
-    # Bokeh would write what a row is called beside every plot of it.
+    # Bokeh would write the name of a row beside each of its plots.
     others = panels.collection.data[list(rows)[1:]]
     panels.collection.map(set_ticklabel_visibility, data=others, axis="y", visible=False, store_artist=False)
     panels.limit(**{variable: (one.limits, (0.5, len(names) + 0.5)) for variable, one in rows.items()})
@@ -222,7 +222,7 @@ def plot_rounds(
     """
     names = ["value", "lower", "upper", "log_prior_mass", "round_n_temperatures", "round_value", "round_mc_se"]
     group = read_group(idata, "log_marginal_likelihood", names)
-    # A round is an estimate before the division by the prior's mass; what is reported is one after it.
+    # The estimate of a round is not yet divided by the prior's mass; the reported estimate is.
     values = (group["round_value"] - group["log_prior_mass"]).values
     # The rounds lie side by side: their lengths double, and two may have the same.
     position = np.arange(1, len(values) + 1)

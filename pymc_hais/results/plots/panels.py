@@ -22,12 +22,12 @@ from pymc_hais.estimators.values import NORMAL_REACH
 
 #: Those of arviz-plots.
 BACKENDS = ("matplotlib", "plotly", "bokeh", "none")
-#: Plotly would leave lines across a plot out where nothing is drawn yet, and lay bands over what is drawn in them.
+#: Plotly would leave out lines across an empty plot, and draw bands on top of other visuals.
 _ON_PLOTLY: dict[Callable, dict[str, Any]] = {
     **{line: {"exclude_empty_subplots": False} for line in (hline, vline)},
     **{band: {"layer": "below"} for band in (hspan, vspan)},
 }
-#: Long numbers side by side leave room for so many.
+#: Number of ticks on an x axis with long numbers.
 _FEW_TICKS = 4
 #: What ``{canvas}`` stands for in the docstring of a plot, after its own parameters.
 _CANVAS = """\

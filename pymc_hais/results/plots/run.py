@@ -12,9 +12,9 @@ from pymc_hais.core.records import RESAMPLE_BELOW
 from pymc_hais.core.schedules import cumulative_barrier
 from pymc_hais.results.plots.panels import Panels, read_group, share_docs, xy
 
-#: So few temperatures have a marker and a number each: a line of one temperature is not seen.
+#: Most temperatures that get a marker and a number each: the line of a single temperature is invisible.
 _FEW = 8
-#: Nats above the average: all lower log weights share the lowest bin of a histogram.
+#: Lowest bin of a histogram, in nats above the average; it holds all lower log weights, too.
 _LOWEST = -6.0
 
 
