@@ -31,8 +31,8 @@ class _Search(NamedTuple):
 _SEARCH = _Search()
 
 
-class _Objective:
-    """The objective of all rows as a function of a flat vector; keeps its last evaluation."""
+class _Iterates:
+    """The last evaluation of the objective of all rows, and the last step with the reason why the fit ends there."""
 
     def __init__(self, descent: Descent) -> None:
         self.descent, free = descent, descent.start(descent.first)
@@ -51,6 +51,8 @@ class _Objective:
         self.highest = 0.0
         self.evaluate(self.first)
         refuse_infinite(descent, self.gradient)
+        self.best, self.step, self.reason = self.first, 0, ""
+        self.first_excess = max(self.excess, descent.tolerance)
 
     def evaluate(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         """Evaluate and record the objective; return a high value where it is not finite."""
@@ -149,27 +151,16 @@ class _Objective:
         self.search(flatten(free), after, _DEPARTURE.n_steps)
         return best
 
-
-class _Steps:
-    """The last step of a search, and the reason why the fit ends there."""
-
-    def __init__(self, descent: Descent) -> None:
-        self.descent, self.objective = descent, _Objective(descent)
-        self.best, self.step, self.reason = self.objective.first, 0, ""
-        self.first_excess = max(self.objective.excess, descent.tolerance)
-
     def note(self) -> None:
         """Keep the present point as a step."""
-        descent, objective = self.descent, self.objective
-        self.step, self.best = self.step + 1, objective.at
-        excess = objective.excess
+        descent, first, excess = self.descent, self.first_excess, self.excess
+        self.step, self.best = self.step + 1, self.at
         self.judge(excess)
         done = self.step / descent.n_steps
-        if np.isfinite(self.first_excess) and 0.0 < excess < np.inf and self.first_excess > descent.tolerance:
+        if np.isfinite(first) and 0.0 < excess < np.inf and first > descent.tolerance:
             # The completed share of the distance to the tolerance, on a logarithmic scale.
-            done = max(float(np.log(self.first_excess / excess) / np.log(self.first_excess / descent.tolerance)), done)
-        values = descent.values(descent.unflatten(self.best))
-        descent.note(self.step, values, objective.gradient, objective.state, done)
+            done = max(float(np.log(first / excess) / np.log(first / descent.tolerance)), done)
+        descent.note(self.step, descent.values(descent.unflatten(self.best)), self.gradient, self.state, done)
 
     def judge(self, excess: float) -> None:
         """Find the reason why the fit ends at this step; "" if it continues."""
@@ -180,49 +171,47 @@ class _Steps:
         else:
             self.reason = "n_steps" if self.step >= self.descent.n_steps else ""
 
-    def take(self) -> None:
+    def take_steps(self) -> None:
         """Search, and search again from where a search failed or found a saddle."""
-        descent, objective, shorter = self.descent, self.objective, 1.0
+        descent, shorter = self.descent, 1.0
 
         def after() -> None:
             self.note()
             if self.reason:
                 raise StopIteration
 
-        descent.note(0, descent.first, objective.gradient, objective.state, 0.0)
-        self.judge(objective.excess)
+        descent.note(0, descent.first, self.gradient, self.state, 0.0)
+        self.judge(self.excess)
         for _ in range(_SEARCH.n_starts):
             before = self.best
             if not self.reason:
-                objective.search(self.best, after, descent.n_steps - self.step, shorter)
-            objective.go_to(self.best)
-            if not self.reason and objective.excess <= _SEARCH.slack * descent.tolerance:
+                self.search(self.best, after, descent.n_steps - self.step, shorter)
+            self.go_to(self.best)
+            if not self.reason and self.excess <= _SEARCH.slack * descent.tolerance:
                 self.reason = "tolerance"
-            if self.reason == "tolerance" and (lower := objective.find_lower(self.best)) is not None:
-                objective.go_to(lower)
+            if self.reason == "tolerance" and (lower := self.find_lower(self.best)) is not None:
+                self.go_to(lower)
                 self.note()
             elif self.reason or np.array_equal(before, self.best):
                 break
-            elif objective.is_flat():
-                self.best, shorter = objective.first, _SEARCH.shorter * shorter
+            elif self.is_flat():
+                self.best, shorter = self.first, _SEARCH.shorter * shorter
 
 
 def minimise(descent: Descent) -> Ending:
     """Minimise the objective of all rows until its gradient is small beside its error as a mean over a sample."""
-    steps = _Steps(descent)
-    objective = steps.objective
+    iterates = _Iterates(descent)
     try:
-        steps.take()
+        iterates.take_steps()
     except KeyboardInterrupt:
-        steps.reason = "interrupt"
-    objective.go_to(steps.best)
-    excess = objective.excess
-    reason = steps.reason or ("tolerance" if excess <= _SEARCH.slack * descent.tolerance else "stuck")
-    where = "" if reason == "interrupt" else objective.unseen()
-    if reason not in ("interrupt", "tolerance") and objective.is_flat():
+        iterates.reason = "interrupt"
+    iterates.go_to(iterates.best)
+    excess = iterates.excess
+    reason = iterates.reason or ("tolerance" if excess <= _SEARCH.slack * descent.tolerance else "stuck")
+    where = "" if reason == "interrupt" else iterates.unseen()
+    if reason not in ("interrupt", "tolerance") and iterates.is_flat():
         reason = "flat"
     elif where:
         reason = "unseen"
-    values = descent.values(descent.unflatten(steps.best))
-    height, backend = objective.gradient.objective, objective.program.backend
-    return Ending(values, reason, excess, steps.step, height, backend, objective.state, where)
+    values, height = descent.values(descent.unflatten(iterates.best)), iterates.gradient.objective
+    return Ending(values, reason, excess, iterates.step, height, iterates.program.backend, iterates.state, where)
