@@ -44,13 +44,13 @@ def chains():
 
 
 def test_the_form_is_the_log_density(chains):
-    energy = chains[1].energies.at(VALUES)
+    energy = chains[1].density.at(VALUES)
     np.testing.assert_allclose(energy.log_density(STATES), log_p(STATES), atol=1e-12)
 
 
 def test_layers_are_blocks(chains):
     of_rows, of_model = chains
-    assert [len(one) for one in of_model.energies.blocks] in ([4, 3, 2], [4, 2, 3])
+    assert [len(one) for one in of_model.density.blocks] in ([4, 3, 2], [4, 2, 3])
     assert (of_rows.blocks, of_model.blocks) == (range(1, 3), range(3))
 
 
@@ -120,9 +120,9 @@ def test_couplings_that_come_later_are_refused():
     """Random parameters have none: it is switched on at five."""
     model = coupled(lambda w, s: pt.maximum(w[0, 0] - 5.0, 0.0) * s[0] * s[1] + s @ w[0], value=np.zeros((6, 6)))
     _, of_model = build(model, ["w"], {"s": np.eye(6, dtype=int)})
-    assert len(of_model.energies.blocks) == 1
+    assert len(of_model.density.blocks) == 1
     with pytest.raises(ValueError, match=r"couples units.*`kernel`"):
-        of_model.energies.at({"w": np.full((6, 6), 6.0)})
+        of_model.density.at({"w": np.full((6, 6), 6.0)})
 
 
 def test_a_kernel_or_a_backend_is_taken_at_its_word(monkeypatch):

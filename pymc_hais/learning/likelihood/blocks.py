@@ -54,19 +54,23 @@ class Energy:
         return self.constant + x @ self.biases + self.coupled(x)
 
 
-class Energies:
-    """Log densities of all bits of a model; those of the last parameters are kept.
+class Blocks:
+    """Log densities of all bits of a model, in blocks of bits that are not coupled to each other.
 
     The form consists of the gradient at zero and the change of the gradient by each unit.  Units of the largest block
     are not evaluated one by one, because they are not coupled to each other; random states of this block check it.
     """
 
-    def __init__(self, bits: Bits, names: Sequence[str], blocks: Sequence[np.ndarray] = ()) -> None:
-        self.bits, self.layout, self.names, self.blocks = bits, bits.layout, names, blocks
+    def __init__(self, bits: Bits, family: Family, visible: Sequence[Any] = (), hidden: Sequence[Any] = ()) -> None:
+        self.bits, self.layout, self.names = bits, bits.layout, list(family.parameters)
+        # Hidden units come last, so that a sweep ends with hidden units drawn given the visible ones.
+        self.blocks, self.n_visible = [*visible, *hidden], len(visible)
+        # Places of the elements of a row, and of the hidden units, in a point.
+        self.visible, self.hidden = family.places(bits.layout)
         units = np.arange(self.layout.n_dims)
-        self._largest = max(blocks, key=len, default=units[:0])
+        self._largest = max(self.blocks, key=len, default=units[:0])
         self._asked = np.setdiff1d(units, self._largest)
-        self._others = [np.setdiff1d(units, block) for block in blocks]
+        self._others = [np.setdiff1d(units, block) for block in self.blocks]
         self._states = np.zeros((len(self._asked) + 2, len(units)))
         self._states[np.arange(len(self._asked)), self._asked] = 1.0
         self._states[-2, self._largest] = np.random.default_rng(0).normal(size=len(self._largest))
@@ -100,12 +104,32 @@ class Energies:
         self._last = [(given, energy), *self._last[:1]]
         return energy
 
+    def build_chains(self, rows: np.ndarray) -> tuple[BlockChains | None, BlockChains]:
+        """Return the chains of the hidden variables given each row (n, D), if there are any, and those of the model."""
+        points = np.zeros((len(rows), self.layout.n_dims))
+        points[:, self.visible] = rows
+        blocks = range(len(self.blocks))
+        of_rows = BlockChains(self, self.hidden, blocks[self.n_visible :], points)
+        of_model = BlockChains(self, np.arange(points.shape[1]), blocks)
+        return (of_rows if len(self.hidden) else None), of_model
+
+    @untraced
+    def log_density(self, rows: pt.TensorVariable, hidden: pt.TensorVariable | None = None) -> Any:
+        """Return the graph of the log densities (m,): linear in each bit, so that it takes means of hidden ones."""
+        parts = [rows] if hidden is None else [rows, hidden]
+        given: Any = pt.tensor(dtype="float64", shape=(rows.type.shape[0], self.layout.n_dims))
+        order = np.argsort(np.concatenate([self.visible, self.hidden]))
+        points: Any = pt.concatenate(parts, axis=1)
+        points = points if np.array_equal(order, np.arange(len(order))) else points[:, order]
+        graph = batch(self.bits.smooth, {self.bits.position: given}, given)
+        return graph_replace([graph], {given: points}, strict=False)[0]
+
 
 @dataclass(frozen=True, eq=False)
 class BlockChains:
     """Bits that move block by block: all of the model, or the hidden ones given rows."""
 
-    energies: Energies
+    density: Blocks
     moved: np.ndarray  # places of these bits in a point
     blocks: range  # numbers of their blocks
     rows: np.ndarray | None = None  # (n, D): points with hidden units of zero, where the hidden ones move alone
@@ -113,7 +137,7 @@ class BlockChains:
     @property
     def layout(self) -> Layout:
         """Layout of the points."""
-        return self.energies.layout
+        return self.density.layout
 
     def start(self, n: int, parameters: Arrays, rng: np.random.Generator) -> np.ndarray:
         """Return n points of random bits."""
@@ -129,7 +153,7 @@ class BlockChains:
         weigh: Callable[[np.ndarray], np.ndarray | None] | None = None,
     ) -> Moved:
         """Draw every block so many times; arguments and result are those of :meth:`Chains.move`."""
-        energy = self.energies.at(parameters)
+        energy = self.density.at(parameters)
         if self.rows is not None:
             points = self.rows[rows]
             points[:, self.moved] = x
@@ -143,7 +167,7 @@ class BlockChains:
 
     def expect(self, points: np.ndarray, parameters: Arrays) -> np.ndarray:
         """Return points (m, D) with the units of the last block at their means given the others."""
-        block, others, slopes, biases = self.energies.at(parameters).parts[-1]
+        block, others, slopes, biases = self.density.at(parameters).parts[-1]
         expected = points.copy()
         expected[:, block] = expit(points[:, others].astype(np.float32) @ slopes + biases)
         return expected
@@ -155,7 +179,7 @@ class BlockChains:
 
         Returns points (B, n, D), their log densities (B, n) and log Z by each population (B,).
         """
-        energy = self.energies.at(parameters)
+        energy = self.density.at(parameters)
         betas, *_ = self._anneal(200, energy, rng)  # a few points choose the temperatures
         _, x, log_weights = self._anneal(n_populations * n, energy, rng, betas)
         x, log_weights = x.reshape(n_populations, n, -1), log_weights.reshape(n_populations, n)
@@ -195,65 +219,29 @@ class BlockChains:
 type Moves = Chains | BlockChains
 
 
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """A density of bits, in blocks of bits that are not coupled to each other."""
-
-    energies: Energies
-    visible: np.ndarray  # places of the elements of a row in a point
-    hidden: np.ndarray  # places of the hidden units in a point
-    n_visible: int  # blocks of visible units, which come first
-
-    def build_chains(self, rows: np.ndarray) -> tuple[BlockChains | None, BlockChains]:
-        """Return the chains of the hidden variables given each row (n, D), if there are any, and those of the model."""
-        points = np.zeros((len(rows), self.energies.layout.n_dims))
-        points[:, self.visible] = rows
-        blocks = range(len(self.energies.blocks))
-        of_rows = BlockChains(self.energies, self.hidden, blocks[self.n_visible :], points)
-        of_model = BlockChains(self.energies, np.arange(points.shape[1]), blocks)
-        return (of_rows if len(self.hidden) else None), of_model
-
-    @untraced
-    def log_density(self, rows: pt.TensorVariable, hidden: pt.TensorVariable | None = None) -> Any:
-        """Return the graph of the log densities (m,): linear in each bit, so that it takes means of hidden ones."""
-        parts = [rows] if hidden is None else [rows, hidden]
-        given: Any = pt.tensor(dtype="float64", shape=(rows.type.shape[0], self.energies.layout.n_dims))
-        order = np.argsort(np.concatenate([self.visible, self.hidden]))
-        points: Any = pt.concatenate(parts, axis=1)
-        points = points if np.array_equal(order, np.arange(len(order))) else points[:, order]
-        bits = self.energies.bits
-        graph = batch(bits.smooth, {bits.position: given}, given)
-        return graph_replace([graph], {given: points}, strict=False)[0]
-
-
 def find_blocks(family: Family) -> Blocks | None:
     """Return the blocks of a density; None where not all variables are bits, or most of them are coupled."""
-    if family not in _found:
-        _found[family] = _find(family)
+    if family in _found:
+        return _found[family]
+    _found[family] = None
+    if (bits := build_bits(family)) is None:
+        return None
+    n, density = bits.layout.n_dims, Blocks(bits, family)
+    rng, are_coupled = np.random.default_rng(0), np.zeros((n, n), dtype=bool)
+    for _ in range(3):  # random parameters: at some values, such as zero, coupled units are not coupled
+        values = {name: rng.normal(size=symbol.type.shape) for name, symbol in family.parameters.items()}
+        couplings = density.at(values).couplings
+        are_coupled |= np.abs(couplings) > _ROUNDING * np.abs(couplings).max()
+    visible, hidden = _color(density.visible, are_coupled), _color(density.hidden, are_coupled)
+    # With more than eight blocks, such as when all units are coupled, compiled moves take less time.
+    if are_coupled.diagonal().any() or len(visible) + len(hidden) > 8:
+        return None
+    _found[family] = Blocks(bits, family, visible, hidden)
     return _found[family]
 
 
 #: Cache: the blocks of each family are asked for repeatedly.
 _found = weakref.WeakKeyDictionary[Family, Blocks | None]()
-
-
-def _find(family: Family) -> Blocks | None:
-    if (bits := build_bits(family)) is None:
-        return None
-    n, (visible, hidden) = bits.layout.n_dims, family.places(bits.layout)
-    energies = Energies(bits, list(family.parameters))
-    rng, are_coupled = np.random.default_rng(0), np.zeros((n, n), dtype=bool)
-    for _ in range(3):  # random parameters: at some values, such as zero, coupled units are not coupled
-        values = {name: rng.normal(size=symbol.type.shape) for name, symbol in family.parameters.items()}
-        couplings = energies.at(values).couplings
-        are_coupled |= np.abs(couplings) > _ROUNDING * np.abs(couplings).max()
-    of_visible, of_hidden = _color(visible, are_coupled), _color(hidden, are_coupled)
-    # With more than eight blocks, such as when all units are coupled, compiled moves take less time.
-    if are_coupled.diagonal().any() or len(of_visible) + len(of_hidden) > 8:
-        return None
-    # Hidden units come last, so that a sweep ends with hidden units drawn given the visible ones.
-    energies = Energies(bits, energies.names, [*of_visible, *of_hidden])
-    return Blocks(energies, visible, hidden, len(of_visible))
 
 
 def _color(units: np.ndarray, are_coupled: np.ndarray) -> list[np.ndarray]:
