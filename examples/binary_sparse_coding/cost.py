@@ -47,7 +47,7 @@ def measure(rows: np.ndarray, n_units: int) -> dict[str, np.ndarray]:
                 for begun in range(0, len(rows), size):
                     some = rows[begun : begun + size]
                     units = e_step.choose(some, first, n_units)
-                    local, start = bound.local(some, units), state.last[: len(some)]
+                    local, start = bound(some, units), state.last[: len(some)]
                     e_step.explore(local, units, start, 1.0, np.random.default_rng(1))
                 seconds.append(time.process_time() - began)
             lines.append((e_step.n_units, e_step.n_states(n_units), min(seconds)))

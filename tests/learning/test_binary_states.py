@@ -155,7 +155,7 @@ def test_the_quadratic_form_is_proven_where_there_is_one(build):
     family, rows, parameters, table = prepared(build)
     density = build_once(family)
     assert (density.slopes is not None) == MODELS[build]
-    np.testing.assert_allclose(density.at(parameters, rows[0]).local(rows, None).table(), table, rtol=1e-10)
+    np.testing.assert_allclose(density.at(parameters, rows[0])(rows, None).table(), table, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_many_states_are_thinned_without_bias():
         drawn_states, weights = state.sample_hidden(batch, rng)
         assert drawn_states.shape == (len(rows), 64, 8)
         means.append(np.einsum("mt,mth->mh", weights, drawn_states))
-    table = build_once(family).at(parameters, rows[0]).local(rows, None).table()
+    table = build_once(family).at(parameters, rows[0])(rows, None).table()
     z = (np.mean(means, axis=0) - posterior(table) @ states(8)) / (np.std(means, axis=0) / np.sqrt(200))
     assert np.abs(z).max() < 5.0
 

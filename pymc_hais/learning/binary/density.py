@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,32 +38,23 @@ class BinaryDensity:
     slopes: Any = None  # (rows (m, D), parameters) -> constants (m,), gradients at s = 0 (m, H)
     pairs: Any = None  # (a row (D,), parameters) -> Q (H, H)
 
-    def at(self, parameters: Arrays, row: np.ndarray) -> BoundDensity:
+    def at(self, parameters: Arrays, row: np.ndarray) -> Bound:
         """Return the density at some parameters; Q is the same for every row (D,)."""
         given = [parameters[name] for name in self.names]
-        return BoundDensity(self, given, None if self.pairs is None else self.pairs(row, *given))
+        return partial(self._local, given, None if self.pairs is None else self.pairs(row, *given))
 
-
-@dataclass(frozen=True, eq=False)
-class BoundDensity:
-    """A density at some parameters."""
-
-    density: BinaryDensity
-    parameters: list[np.ndarray]
-    pairs: np.ndarray | None
-
-    def local(self, rows: np.ndarray, units: np.ndarray | None) -> Local:
-        """Return the log densities of rows (m, D) as functions of some units (m, K), all others zero; None for all."""
-        density = self.density
-        if self.pairs is None:
-            return Direct(lambda *at: density.evaluate(*at, *self.parameters), rows, units, density.n_units)
-        constants, slopes = density.slopes(rows, *self.parameters)
-        slopes = slopes + 0.5 * np.diag(self.pairs)  # s^2 = s
+    def _local(
+        self, parameters: list[np.ndarray], form: np.ndarray | None, rows: np.ndarray, units: np.ndarray | None
+    ) -> Local:
+        if form is None:
+            return Direct(lambda *at: self.evaluate(*at, *parameters), rows, units, self.n_units)
+        constants, slopes = self.slopes(rows, *parameters)
+        slopes = slopes + 0.5 * np.diag(form)  # s^2 = s
         if units is None:
-            pairs = self.pairs[None].copy()
+            pairs = form[None].copy()
         else:
             slopes = np.take_along_axis(slopes, units, axis=1)
-            pairs = self.pairs[units[:, :, None], units[:, None, :]]
+            pairs = form[units[:, :, None], units[:, None, :]]
         pairs[:, np.arange(pairs.shape[1]), np.arange(pairs.shape[1])] = 0.0
         return Quadratic(constants, slopes, pairs)
 
@@ -286,3 +278,5 @@ class Direct:
 
 #: The log densities of rows as functions of the states of some units.
 type Local = Quadratic | Direct
+#: ``(rows (m, D), units (m, K)) -> log densities`` where only these units of a row may be active; all if None.
+type Bound = Callable[[np.ndarray, np.ndarray | None], Local]

@@ -9,7 +9,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_hais.inputs.arguments import check_integer
-from pymc_hais.learning.binary.density import BinaryDensity, BoundDensity, build_binary
+from pymc_hais.learning.binary.density import BinaryDensity, Bound, build_binary
 from pymc_hais.learning.binary.strategies import BinaryStates, Statistics, Weighted, gather, piece_of, total
 from pymc_hais.learning.family import Arrays, Family
 from pymc_hais.learning.likelihood.chains import Chains
@@ -47,16 +47,14 @@ class Posteriors(NamedTuple):
             groups.append(reduce(lambda one, other: total([one, other]), parts))
         return groups
 
-    def _explore(
-        self, bound: BoundDensity, batch: Batch, rng: np.random.Generator
-    ) -> Iterator[tuple[np.ndarray, Weighted]]:
+    def _explore(self, bound: Bound, batch: Batch, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, Weighted]]:
         """Yield the rows of a batch, a few at a time, with their weighted states."""
         strategy, n_units = self.strategy, self.density.n_units
         size = piece_of(batch.rows.shape[1], strategy.width(n_units))
         for first in range(0, len(batch.rows), size):
             rows, places = batch.rows[first : first + size], batch.places[first : first + size]
             units, start = strategy.choose(rows, batch.parameters, n_units), self.last[places]
-            found = strategy.explore(bound.local(rows, units), units, start, strategy.exponent(batch.step), rng)
+            found = strategy.explore(bound(rows, units), units, start, strategy.exponent(batch.step), rng)
             self.last[places] = start
             yield rows, found
 
