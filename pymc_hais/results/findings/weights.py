@@ -43,7 +43,13 @@ def check_weights(row: RowEvidence, evidence: Evidence, runner: Runner) -> Itera
             f"least {FEWEST_FAMILIES:.0f} are needed: regions of the posterior may be missing.",
             "Pass more `draws` or a larger `n_temperatures`.",
         )
-    if (times := symptoms.disagreement) != 0.0:
+    yield from _disagreements(row)
+    yield from _bad_moves(row)
+
+
+def _disagreements(row: RowEvidence) -> Iterator[Finding]:
+    """Yield the findings of chains or rounds whose estimates of log Z differ."""
+    if (times := row.symptoms.disagreement) != 0.0:
         yield Finding(
             "estimates_disagree",
             "error",
@@ -60,7 +66,6 @@ def check_weights(row: RowEvidence, evidence: Evidence, runner: Runner) -> Itera
             f"{last.n_steps}, by {moved:.1f} standard errors: the particles do not keep up with the annealing.",
             "Pass a larger `n_temperatures`, or reparametrise (for example non-centred).",
         )
-    yield from _bad_moves(row)
 
 
 def _bad_moves(row: RowEvidence) -> Iterator[Finding]:
