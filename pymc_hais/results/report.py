@@ -138,13 +138,9 @@ def attributes(evidence: Evidence, runner: Runner) -> dict[str, Any]:
 def attributes_of_rows(evidence: Evidence, runner: Runner) -> dict[str, Any]:
     """Gather plain numbers and strings that say how values of held-out rows came about."""
     lengths, counts = np.unique([result.rounds[-1].n_steps for result in evidence.rows], return_counts=True)
-    return {
-        **_attributes(evidence, runner),
-        "quantity": "log marginal likelihood of each row",
-        "rounds": json.dumps(
-            [{"n_rows": int(n), "n_temperatures": int(t)} for t, n in zip(lengths, counts, strict=True)]
-        ),
-    }
+    rounds = [{"n_rows": int(n), "n_temperatures": int(t)} for t, n in zip(lengths, counts, strict=True)]
+    own = {"quantity": "log marginal likelihood of each row", "rounds": json.dumps(rounds)}
+    return _attributes(evidence, runner) | own
 
 
 def _attributes(evidence: Evidence, runner: Runner) -> dict[str, Any]:

@@ -60,15 +60,9 @@ def to_validation_tree(
     gap = bounds["upper"] - bounds["lower"]
     n_temperatures = np.array([one.lower.rounds[-1].n_steps for one in sandwiches])
     groups = {"bounds": {**bounds, "gap": gap, "n_temperatures": n_temperatures}, "ranks": ranks, "prior": truth}
-    sets = {"data_set": np.arange(len(gap))}
-    tree = DataTree.from_dict(
-        {
-            f"/{name}": as_dataset(
-                values, sample_dims=["data_set"], coords={**labels["coords"], **sets}, dims=labels["dims"]
-            )
-            for name, values in groups.items()
-        }
-    )
+    coords = {**labels["coords"], "data_set": np.arange(len(gap))}
+    settings = {"sample_dims": ["data_set"], "coords": coords, "dims": labels["dims"]}
+    tree = DataTree.from_dict({f"/{name}": as_dataset(values, **settings) for name, values in groups.items()})
     tree.attrs.update(attrs)
     tree.attrs["mean_gap"] = f"{gap.mean():.3f} nats over {len(gap)} data sets"
     tree.attrs["findings"] = findings_as_json(findings)

@@ -140,11 +140,9 @@ def read_terms(results: Mapping[str, Any], terms: Any) -> dict[str, list[str]]:
     for term, members in read.items():
         unknown = [name for name in members if name not in results]
         if unknown or not 0 < len(set(members)) < len(results):
-            what = (
-                f"names {quoted(unknown)}, which `results` does not have"
-                if unknown
-                else "must name some of the models, and not all of them"
-            )
+            what = "must name some of the models, and not all of them"
+            if unknown:
+                what = f"names {quoted(unknown)}, which `results` does not have"
             raise ValueError(f"Term {term!r} of `terms` {what}: the models are {list(results)}.")
     return read
 

@@ -155,13 +155,11 @@ class Panels:
 
     def label(self, **labels: tuple[str, str, str]) -> None:
         """Write title, x label and y label of each variable's plot."""
+        visuals = {"title": labelled_title, "xlabel": labelled_x, "ylabel": labelled_y}
         for variable, texts in labels.items():
-            data = self.collection.data[[variable]]
-            for name, visual, text in zip(
-                ("title", "xlabel", "ylabel"), (labelled_title, labelled_x, labelled_y), texts, strict=True
-            ):
+            for (name, visual), text in zip(visuals.items(), texts, strict=True):
                 if text:
-                    self.draw(name, visual, data, text=text)
+                    self.draw(name, visual, self.collection.data[[variable]], text=text)
 
     def limit(self, **limits: tuple[tuple[float, float] | None, tuple[float, float] | None]) -> None:
         """Set the limits of the x and of the y axis of each variable's plot."""
@@ -174,11 +172,10 @@ class Panels:
     def write_out(self, axis: str, variable: str) -> None:
         """Write the numbers on an axis in full: not as differences from one of them, nor with powers of ten."""
         target = self.collection.get_target(variable, {})
-        few = axis == "x"  # long numbers side by side
         match self.collection.backend:
             case "matplotlib":
                 target.ticklabel_format(axis=axis, useOffset=False, style="plain")
-                if few:
+                if axis == "x":  # long numbers side by side
                     target.locator_params(axis="x", nbins=_FEW_TICKS)
             case "plotly":
                 update = target.update_xaxes if axis == "x" else target.update_yaxes
@@ -186,18 +183,14 @@ class Panels:
             case "bokeh":
                 drawn = target.xaxis if axis == "x" else target.yaxis
                 drawn.formatter.use_scientific = False
-                if few:
+                if axis == "x":
                     drawn.ticker.desired_num_ticks = _FEW_TICKS
 
     def add_legend(self) -> None:
         """Name the colours, unless there are none or the user turned it off."""
         chosen = get_visual_kwargs(self._visuals, "legend")
-        if (
-            chosen is not False
-            and self._colour
-            and not self._has_legend
-            and self.collection.data.sizes[self._colour] > 1
-        ):
+        has_colours = self._colour is not None and self.collection.data.sizes[self._colour] > 1
+        if has_colours and chosen is not False and not self._has_legend:
             self.collection.add_legend(self._colour, **chosen)
 
 
