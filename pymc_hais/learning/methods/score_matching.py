@@ -78,6 +78,7 @@ def find_features(log_density: pt.TensorVariable, rows: pt.TensorVariable) -> di
         if not inputs:
             continue
         dependent.update(node.outputs)
+        owners = {owner.get(one) for one in inputs}
         output, scalar = node.outputs[0], node.op.scalar_op if isinstance(node.op, Elemwise) else None
         is_linear = isinstance(scalar, ScalarAdd | Sub | Neg) or (isinstance(scalar, Mul) and len(inputs) == 1)
         is_linear = is_linear or (isinstance(scalar, TrueDiv) and inputs == [node.inputs[0]])
@@ -85,11 +86,7 @@ def find_features(log_density: pt.TensorVariable, rows: pt.TensorVariable) -> di
             before = matrices[inputs[0]]
             matrices[output] = node.inputs[1] if before is None else pt.dot(before, node.inputs[1])
             owner[output] = output
-        elif (
-            isinstance(node.op, Elemwise)
-            and len({owner.get(one) for one in inputs} | {None}) == 2
-            and (all(one in owner for one in inputs) and output.type.ndim == 2)
-        ):
+        elif isinstance(node.op, Elemwise) and output.type.ndim == 2 and len(owners) == 1 and None not in owners:
             owner[output] = owner[inputs[0]]
         elif isinstance(node.op, Sum) and node.op.axis in ((1,), 1) and inputs[0] in owner:
             summed.add(output)
