@@ -17,6 +17,7 @@ from pymc_hais.density.compat import RandomState
 from pymc_hais.density.points import locate, read_point
 from pymc_hais.estimators import LogBayesFactor, LogZEstimate, divide, estimate_point_density, to_estimate
 from pymc_hais.estimators.values import NORMAL_REACH
+from pymc_hais.inputs.arguments import explain_unknown
 from pymc_hais.inputs.draws import read_draws, read_positions
 from pymc_hais.inputs.labels import observed_data_of
 from pymc_hais.inputs.request import read
@@ -30,6 +31,7 @@ from pymc_hais.results.report import log_findings, quantity_of
 from pymc_hais.tuning import fit_reference
 
 
+@explain_unknown
 def bridge(
     model: pm.Model,
     idata: DataTree,
@@ -109,6 +111,7 @@ def bridge(
     return replace(estimate, quantity=quantity_of(model), data=observed_data_of(model))
 
 
+@explain_unknown
 def savage_dickey(
     model: pm.Model,
     idata: DataTree,

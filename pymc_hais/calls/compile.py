@@ -24,6 +24,7 @@ from pymc_hais.density import (
     varying_containers,
     with_table,
 )
+from pymc_hais.inputs.arguments import explain_unknown
 from pymc_hais.inputs.draws import is_result
 from pymc_hais.inputs.request import read
 from pymc_hais.planning.building import compile_first
@@ -192,6 +193,7 @@ class CompiledModel:
         return lambda positions: function(positions, varying)
 
 
+@explain_unknown
 def compile(
     model: pm.Model | None = None,
     *,

@@ -15,6 +15,7 @@ from pymc_hais.calls.compile import CompiledModel, open_model
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch
 from pymc_hais.density.compat import RandomState, default_theme
+from pymc_hais.inputs.arguments import explain_unknown
 from pymc_hais.inputs.request import read
 from pymc_hais.inputs.results import check_goes_on, check_model_of, open_result, read_backend, read_evidence, read_whole
 from pymc_hais.planning.building import compile_start
@@ -24,6 +25,7 @@ from pymc_hais.results.report import log_nothing_added
 from pymc_hais.run.extending import add_chains, add_draws, reach_target
 
 
+@explain_unknown
 def extend(
     idata: DataTree | str | os.PathLike[str],
     *,

@@ -17,7 +17,7 @@ import pymc as pm
 from pymc_hais.density import find_model
 from pymc_hais.density.compat import default_theme, seeds_per_chain
 from pymc_hais.engines import keep_threads, resolve_backend
-from pymc_hais.inputs.arguments import check_integer, check_positive, check_seed
+from pymc_hais.inputs.arguments import check_integer, check_positive, check_seed, explain_unknown
 from pymc_hais.learning.family import Family, build_family, with_own
 from pymc_hais.learning.optimisers import closed, lbfgs, stochastic
 from pymc_hais.learning.optimisers.constraints import Constraint, read_constraints
@@ -40,6 +40,7 @@ LBFGS = "lbfgs"
 M_STEP = "m_step"
 
 
+@explain_unknown
 def fit(
     model: pm.Model,
     data: Mapping[str, Any],

@@ -29,7 +29,7 @@ from pymc_hais.density import (
 from pymc_hais.density.compat import RandomState, default_theme
 from pymc_hais.density.rows import as_rows, check_known, check_rows, declared_value
 from pymc_hais.estimators import LogZEstimate
-from pymc_hais.inputs.arguments import check_integer, refuse_idle
+from pymc_hais.inputs.arguments import check_integer, explain_unknown, refuse_idle
 from pymc_hais.inputs.draws import is_result
 from pymc_hais.inputs.request import read
 from pymc_hais.inputs.results import log_marginal_likelihood
@@ -49,6 +49,7 @@ _COSTS = ("n_gradients", "n_gradients_pilot", "compile_time", "pilot_time", "sam
 _OF_ROWS = ("draws", "chains", "target_se", "max_temperatures", "reference")
 
 
+@explain_unknown
 def log_likelihood(
     model: pm.Model,
     data: Mapping[str, Any],

@@ -137,7 +137,10 @@ def _read_baseline(against: Any) -> LogZEstimate | None:
     if against is None or isinstance(against, LogZEstimate):
         return against
     if isinstance(against, Real) and not isinstance(against, bool):
-        return LogZEstimate(float(against), 0.0, float(against), float(against))
+        log_z = float(against)
+        if np.isnan(log_z) or log_z == np.inf:
+            raise ValueError(f"`against` must be a log Z, finite or -inf; got {log_z}.")
+        return LogZEstimate(log_z, 0.0, log_z, log_z)
     try:
         return log_marginal_likelihood(against)
     except ValueError as error:

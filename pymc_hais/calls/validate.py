@@ -16,7 +16,7 @@ from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.density import build_outputs, find_model, is_model
 from pymc_hais.density.compat import RandomState, default_theme
-from pymc_hais.inputs.arguments import check_integer
+from pymc_hais.inputs.arguments import check_integer, explain_unknown
 from pymc_hais.inputs.draws import is_result
 from pymc_hais.inputs.labels import labels_of
 from pymc_hais.inputs.request import read
@@ -34,6 +34,7 @@ from pymc_hais.run.rounds import log_start
 _log = logging.getLogger("pymc.hais")
 
 
+@explain_unknown
 def validate(
     model: pm.Model | None = None,
     n: int = 10,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
@@ -50,9 +51,14 @@ def freeze_with_inputs(model: pm.Model, names: Sequence[str]) -> tuple[Any, list
 
 
 def read_containers(model: pm.Model) -> dict[str, np.ndarray]:
-    """Return the present values of all data containers of a model."""
+    """Return the present values of the data containers of a model."""
     refuse_gaps(model)
-    return {variable.name: np.asarray(variable.get_value()) for variable in model.data_vars}
+    return {container.name: np.asarray(container.get_value()) for container in _containers(model)}
+
+
+def _containers(model: pm.Model) -> list[Any]:
+    """Return the data containers that can take other values; those of a frozen model are constants."""
+    return [variable for variable in model.data_vars if isinstance(variable, SharedVariable)]
 
 
 def refuse_gaps(model: pm.Model) -> None:
@@ -77,7 +83,7 @@ def varying_containers(model: pm.Model) -> tuple[str, ...]:
 
     Neither a shape nor the values that a discrete variable has follow from their numbers.
     """
-    found = list(model.data_vars)
+    found = _containers(model)
     terms = [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]
     steered = _by_value([shape for one in terms for shape in _shapes_above(one)])
     steered |= _by_value([length for length in model.dim_lengths.values() if length not in found])

@@ -101,6 +101,11 @@ class Parameters:
         return PathFunctions(evaluate, log_density, gradient, arrive)
 
 
+def log_norm_of_student_t(df: float, n_dims: int) -> float:
+    """Return the log normaliser of the multivariate Student-t with unit scale, a term of its log density."""
+    return gammaln(0.5 * (df + n_dims)) - gammaln(0.5 * df) - 0.5 * n_dims * np.log(df * np.pi)
+
+
 @dataclass(frozen=True, eq=False)
 class Defended:
     """See :class:`pymc_hais.core.protocols.Path`; the density is ``(position, data) -> values`` of its own reference.
@@ -144,8 +149,7 @@ class Defended:
         if np.isinf(df):
             rest = (log_norm - 0.5 * n_dims * np.log(2.0 * np.pi), 0.0, 0.0, 1.0)
         else:
-            of_df = gammaln(0.5 * (df + n_dims)) - gammaln(0.5 * df) - 0.5 * n_dims * np.log(df * np.pi)
-            rest = (log_norm + of_df, 1.0 / df, 0.5 * (df + n_dims), 0.0)
+            rest = (log_norm + log_norm_of_student_t(df, n_dims), 1.0 / df, 0.5 * (df + n_dims), 0.0)
         share_of_fit = -share - sum(one[2] for one in beside)  # less one
         with np.errstate(divide="ignore"):
             numbers = np.array([np.log(share) - log_mass, np.log1p(share_of_fit), *rest])

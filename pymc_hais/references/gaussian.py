@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from scipy.special import gammaln
 
+from pymc_hais.kernels.paths import log_norm_of_student_t
 from pymc_hais.references.base import full_scale, full_vector, push, whiten
 
 
@@ -91,8 +91,7 @@ class StudentT:
         """Return the log density as a graph."""
         z, log_det = whiten(position, self.loc, self.scale)
         n_dims, df = len(self.loc), self.df
-        log_norm = gammaln(0.5 * (df + n_dims)) - gammaln(0.5 * df) - 0.5 * n_dims * np.log(df * np.pi) - log_det
-        return log_norm - 0.5 * (df + n_dims) * pt.log1p((z**2).sum() / df)
+        return log_norm_of_student_t(df, n_dims) - log_det - 0.5 * (df + n_dims) * pt.log1p((z**2).sum() / df)
 
     def __str__(self) -> str:
         """Name it in messages."""

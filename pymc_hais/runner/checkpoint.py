@@ -141,13 +141,12 @@ class Checkpoint:
         return self.path / f"{name}.npz"
 
 
-def open_checkpoint(path: str | os.PathLike[str], identity: Mapping[str, Any], is_seeded: bool) -> Checkpoint:
+def open_checkpoint(folder: Path, identity: Mapping[str, Any], is_seeded: bool) -> Checkpoint:
     """Begin a checkpoint, or go on with one of the same call; its seed is taken where the user gave none.
 
-    Raises ValueError if the checkpoint is of another call, with what differs; if the path is none, or holds something
-    else.  Raises OSError if the folder cannot be read or written.
+    Raises ValueError if the checkpoint is of another call, with what differs.  Raises OSError if the folder cannot be
+    written.
     """
-    folder = open_folder(path)
     own: dict[str, Any] = json.loads(json.dumps({"format": _FORMAT, **identity}))
     header = folder / _HEADER
     if header.exists() and any(folder.glob("*.npz")):

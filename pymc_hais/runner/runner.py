@@ -105,8 +105,9 @@ class Runner:
                 yield
             return
         identity = take_identity(call.function, call.model, self.seeds.entropy, call.arguments)
-        with locked(open_folder(asked.checkpoint)):
-            kept = open_checkpoint(asked.checkpoint, identity, asked.random_seed is not None)
+        folder = open_folder(asked.checkpoint)
+        with locked(folder):
+            kept = open_checkpoint(folder, identity, asked.random_seed is not None)
             self.workers.checkpoint = kept
             self.seeds = replace(self.seeds, entropy=tuple(map(int, kept.identity["random_seed"])))
             with _advised(f"The same call with checkpoint={str(asked.checkpoint)!r} goes on from here."):

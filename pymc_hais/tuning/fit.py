@@ -9,11 +9,12 @@ maximum.
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
 from pymc_hais.core.process import one_blas_thread
 from pymc_hais.core.records import Metric
 from pymc_hais.density import Chart, Sites
+from pymc_hais.kernels.paths import log_norm_of_student_t
 from pymc_hais.references import Fitted, Gaussian, StudentT
 from pymc_hais.tuning.metric import needs_dense
 
@@ -71,8 +72,7 @@ def log_densities(fit: Gaussian | StudentT, positions: np.ndarray) -> np.ndarray
     if isinstance(fit, Gaussian):
         return -0.5 * distance - 0.5 * n_dims * np.log(2.0 * np.pi) - log_det
     df = fit.df
-    log_norm = gammaln(0.5 * (df + n_dims)) - gammaln(0.5 * df) - 0.5 * n_dims * np.log(df * np.pi) - log_det
-    return log_norm - 0.5 * (df + n_dims) * np.log1p(distance / df)
+    return log_norm_of_student_t(df, n_dims) - log_det - 0.5 * (df + n_dims) * np.log1p(distance / df)
 
 
 def log_near(fitted: Fitted, positions: np.ndarray, row: int) -> np.ndarray:

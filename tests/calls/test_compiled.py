@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pymc as pm
 import pytest
+from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph.traversal import ancestors
 
 import pymc_hais
@@ -358,6 +359,14 @@ def test_others_take_the_model_itself():
         pymc_hais.sample_hais(compiled_regression())
     with pytest.raises(ValueError, match="cannot be another model"):
         pymc_hais.compile(build_regression(), reference=build_regression())
+
+
+def test_frozen_data_are_part_of_the_model():
+    compiled = pymc_hais.compile(freeze_dims_and_data(build_regression(simulate(1))), reference="prior")
+    assert "data that may vary: none" in repr(compiled)
+    again = pymc_hais.compile(build_regression(simulate(1)), reference="prior")
+    options = {"draws": 100, "n_temperatures": 30, "target_se": None}
+    np.testing.assert_allclose(estimate(run(compiled, **options)).value, estimate(run(again, **options)).value)
 
 
 @pytest.mark.every(2)

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pymc as pm
 import pytest
+from pymc.model.transform.optimization import freeze_dims_and_data
 from scipy.stats import multivariate_normal
 
 import pymc_hais
@@ -103,6 +104,7 @@ def test_the_middle_value_is_the_baseline_and_one_with_errors_is_run_again(monke
         ({"r": [[1.0, 2.0], [3.0, 4.0]]}, {}, r"at least two values of 'r', each of shape \(\)"),
         ({"r": SCALES}, {"plan": 1}, r"takes no \['plan'\]"),
         ({"r": SCALES}, {"random_seed": "a"}, "`random_seed`"),
+        ({"r": SCALES}, {"against": np.nan}, "`against` must be a log Z, finite or -inf; got nan"),
         ({"r": SCALES}, {"against": "x"}, "(?s)got a str.*`against` takes a result of sample_hais, a Log"),
     ],
 )
@@ -110,6 +112,12 @@ def test_slips(values, options, message, monkeypatch):
     monkeypatch.setattr("pymc_hais.calls.sensitivity.compile", lambda *_, **__: pytest.fail("work has begun"))
     with pytest.raises(ValueError, match=message):
         pymc_hais.prior_sensitivity(build(), values, **options)
+
+
+def test_frozen_data_are_no_containers():
+    frozen = freeze_dims_and_data(build())
+    with pytest.raises(ValueError, match=r"'r', no pm.Data container of the model, which has none"):
+        pymc_hais.prior_sensitivity(frozen, {"r": SCALES})
 
 
 def with_data():

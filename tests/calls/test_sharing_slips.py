@@ -16,7 +16,7 @@ from xarray import DataTree
 
 import pymc_hais
 from pymc_hais.engines.transport import installed
-from pymc_hais.runner.checkpoint import open_checkpoint
+from pymc_hais.runner.checkpoint import open_checkpoint, open_folder
 from tests.core.test_files import Bomb
 from tests.quick import QUICK, one_mean
 
@@ -193,7 +193,7 @@ def put_result(folder):
 
 
 def begin(folder):
-    kept = open_checkpoint(folder, {"function": "sample_hais", "random_seed": [1]}, is_seeded=True)
+    kept = open_checkpoint(open_folder(folder), {"function": "sample_hais", "random_seed": [1]}, is_seeded=True)
     kept.keep("pilot_1", "print", np.zeros(3))
 
 

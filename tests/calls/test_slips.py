@@ -107,6 +107,24 @@ def test_arguments_of_pm_sample_are_answered(name, message):
         pymc_hais.sample_hais(model=one_mean(), **{name: 1})
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("bridge", "core", "cores"),
+        ("compile", "kernels", "kernel"),
+        ("extend", "draw", "draws"),
+        ("fit", "steps", "n_steps"),
+        ("log_likelihood", "chain", "chains"),
+        ("savage_dickey", "core", "cores"),
+        ("validate", "temperatures", "n_temperatures"),
+    ],
+)
+def test_misspelt_arguments_of_other_functions_are_answered(name, wrong, right):
+    message = rf"{name}\(\) has no argument `{wrong}`: did you mean `{right}`\?"
+    with pytest.raises(TypeError, match=message):
+        getattr(pymc_hais, name)(one_mean(), **{wrong: 1})
+
+
 def test_memory_is_asked_for_where_there_are_many_particles(monkeypatch):
     """A million particles of one dimension are 10 ** 6 times 192 + 1,088 + 800 bytes: 2.08 GB."""
     monkeypatch.setattr("pymc_hais.calls.sample.compile_start", lambda *_: 1 / 0)

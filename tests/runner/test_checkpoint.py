@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 
 from pymc_hais.core.files import write_record
-from pymc_hais.runner.checkpoint import open_checkpoint
+from pymc_hais.runner import checkpoint
 from pymc_hais.tuning import Pilot
 from tests.core.test_files import Bomb
 
 CALL = {"function": "f", "draws": 100, "kernel": {"class": "Hamiltonian", "step_size": None}, "random_seed": [1, 2]}
 COLUMNS = (np.array([0.5, 1.0]), np.array([0.1, np.nan]), np.ones(2), np.ones(2))
 PILOT = Pilot(*COLUMNS, (np.eye(2),) * 2, -3.5, 1000, np.zeros((4, 2)), 0.25, is_complete=False)
+
+
+def open_checkpoint(path, call, is_seeded):
+    return checkpoint.open_checkpoint(checkpoint.open_folder(path), call, is_seeded)
 
 
 def begun(folder, call=CALL):
