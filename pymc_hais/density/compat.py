@@ -55,12 +55,8 @@ default_theme = default_progress_theme
 LKJFactor, LKJFactorRV = _LKJCholeskyCov, _LKJCholeskyCovRV
 
 
-def _logccdf(rv: Any, value: Any, warn_rvs: bool) -> Any:
-    return pm.math.log1mexp(pm.logcdf(rv, value, warn_rvs=warn_rvs))
-
-
 #: The log of the probability above a value; PyMC 6.3 has none.
-logccdf = getattr(pm, "logccdf", _logccdf)
+logccdf = getattr(pm, "logccdf", lambda rv, value, warn_rvs: pm.math.log1mexp(pm.logcdf(rv, value, warn_rvs=warn_rvs)))
 
 # Rewrites by their names in PyTensor and PyMC, which pass over a name that they do not know.
 #: Makes an operation without a gradient of a power.

@@ -102,8 +102,12 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     every GP covariance) and ``Second`` (in every gradient of a sum) are the common operations that the interpreter
     would loop over in Python.  Sums and products of more operands than NumPy takes become, or stay, nested.
     """
+
+    def is_written_out(node: Apply) -> bool:  # those that draw random numbers keep count of them
+        return isinstance(node.op, OpFromGraph) and not any(isinstance(out.type, RandomType) for out in node.outputs)
+
     graph = FunctionGraph(outputs=outputs, clone=True, copy_inputs=False)
-    write_out_inner(graph, _can_be_written_out)
+    write_out_inner(graph, is_written_out)
     for node in graph.toposort():
         scalar_op = getattr(node.op, "scalar_op", None)
         if isinstance(scalar_op, Clip):
@@ -172,11 +176,6 @@ def write_out_inner(graph: FunctionGraph, is_chosen: Callable[[Any], bool]) -> N
     """Replace nodes that are graphs of their own by what is in them, until none of the chosen ones is left."""
     while (node := next((node for node in graph.toposort() if is_chosen(node)), None)) is not None:
         graph.replace_all(tuple(zip(node.outputs, inline_inner_graph(node), strict=True)), import_missing=True)
-
-
-def _can_be_written_out(node: Apply) -> bool:
-    """Whether a node is a graph of its own; those that draw random numbers keep count of them."""
-    return isinstance(node.op, OpFromGraph) and not any(isinstance(out.type, RandomType) for out in node.outputs)
 
 
 @contextlib.contextmanager

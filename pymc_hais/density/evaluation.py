@@ -1,5 +1,6 @@
 """What evaluated prior draws say about a model: refusals that cost one evaluation."""
 
+import functools
 from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
@@ -86,7 +87,7 @@ def check_joint_logp(
     ranked = usable[np.argsort(-joint[usable], kind="stable")][order]
     eps = float(np.finfo(pytensor.config.floatX).eps)
     tolerance = 0.001 + np.sqrt(eps) * magnitude
-    written = written or compile_written(model, layout, _write(model))
+    written = written or compile_written(model, layout, untraced(model.logp)())
     expected: dict[int, float] = {}
     start = perf_counter()
     for i in dict.fromkeys(ranked.tolist()):
@@ -97,51 +98,62 @@ def check_joint_logp(
     differing = {i: value for i, value in expected.items() if not abs(joint[i] - value) <= tolerance[i]}
     if not differing:
         return 0.0
-    undecided, logp, ours = 0.0, _write(model), None
+    logp: Any = untraced(model.logp)()
     measure = measure_terms(model, layout, logp)
+
+    @functools.cache
+    @untraced
+    def written_anew() -> Any:  # after our own first rewrites
+        frozen, _ = freeze_with_inputs(model, [])
+        return simplify_first([frozen.logp()])[0]
+
+    undecided = 0.0
     for i, value in differing.items():
         named = _point(model, layout, positions[i])
-        point = {variable: named[variable.name] for variable in model.value_vars}
-        # Wide numbers, as it is written and in its stable form: as written, log(1 - sigmoid(40)) is -inf, and
-        # log(1 - sigmoid(36)) has no digits left.
-        stable_form = ("canonicalize", "stabilize", "specialize")
-        precise = [evaluate_precisely(logp, point, *stages) for stages in ((), stable_form)]
+        forms = logp, written_anew, {variable: named[variable.name] for variable in model.value_vars}
         # 16 roundings: of a few functions in each term, in both forms.
         allowed = tolerance[i] + 16.0 * eps * measure(positions[i])
-        distances = [abs(joint[i] - one) for one in (value, *precise)]
-        if any(distance <= allowed for distance in distances):
-            continue
-        # Ordered categories have a stable form that this package alone knows.  Likelier draws check that one.
-        ours = _write_anew(model) if ours is None else ours
-        distances.append(abs(joint[i] - evaluate_precisely(ours, point)))
-        if distances[-1] <= allowed:
-            continue
-        is_zero = value == precise[0] == -np.inf and magnitude[i] < 700.0  # no underflow
-        is_nan = np.isnan([value, *precise]).all()
-        lost = _KEPT * abs(precise[0] - value)  # of the digits that double precision loses, wide numbers lose a share
-        distance = abs(joint[i] - precise[0]) - lost
-        if is_zero or is_nan or (abs(precise[0] - precise[1]) <= allowed + lost and distance > allowed):
-            raise RuntimeError(
-                f"At a draw of the reference the compiled log reference + log ratio is {joint[i]:.6f} but "
-                f"model.logp() is {precise[0]:.6f}: they differ by {joint[i] - precise[0]:.3g} nats. Either the "
-                'backend computes a function of the model wrongly (try backend="c") or this is a bug: please report it.'
-            )
+        difference = _compare_precisely(*forms, joint[i], value, allowed, magnitude[i])
         if i == ranked[0]:  # of an unlikely draw any form may be rounded
-            undecided = float(np.nanmin(distances))
+            undecided = difference
     return undecided
 
 
-@untraced
-def _write_anew(model: pm.Model) -> Any:
-    """Write ``model.logp()`` after our own first rewrites."""
-    frozen, _ = freeze_with_inputs(model, [])
-    return simplify_first([frozen.logp()])[0]
+def _compare_precisely(
+    logp: Any,
+    written_anew: Callable[[], Any],
+    point: Mapping[Any, np.ndarray],
+    ours: float,
+    value: float,
+    allowed: float,
+    magnitude: float,
+) -> float:
+    """Return the least difference between our log density and forms of ``model.logp()``; 0 where it is allowed.
 
-
-@untraced
-def _write(model: pm.Model) -> Any:
-    """Write ``model.logp()``."""
-    return model.logp()
+    Refuses our log density where wide numbers prove it wrong; ``value`` is ``model.logp()`` in ordinary ones.
+    """
+    # Wide numbers, as it is written and in its stable form: as written, log(1 - sigmoid(40)) is -inf, and
+    # log(1 - sigmoid(36)) has no digits left.
+    stable_form = ("canonicalize", "stabilize", "specialize")
+    precise = [evaluate_precisely(logp, point, *stages) for stages in ((), stable_form)]
+    distances = [abs(ours - one) for one in (value, *precise)]
+    if any(distance <= allowed for distance in distances):
+        return 0.0
+    # Ordered categories have a stable form that this package alone knows.  Likelier draws check that one.
+    distances.append(abs(ours - evaluate_precisely(written_anew(), point)))
+    if distances[-1] <= allowed:
+        return 0.0
+    is_zero = value == precise[0] == -np.inf and magnitude < 700.0  # no underflow
+    is_nan = np.isnan([value, *precise]).all()
+    lost = _KEPT * abs(precise[0] - value)  # of the digits that double precision loses, wide numbers lose a share
+    distance = abs(ours - precise[0]) - lost
+    if is_zero or is_nan or (abs(precise[0] - precise[1]) <= allowed + lost and distance > allowed):
+        raise RuntimeError(
+            f"At a draw of the reference the compiled log reference + log ratio is {ours:.6f} but "
+            f"model.logp() is {precise[0]:.6f}: they differ by {ours - precise[0]:.3g} nats. Either the "
+            'backend computes a function of the model wrongly (try backend="c") or this is a bug: please report it.'
+        )
+    return float(np.nanmin(distances))
 
 
 def measure_terms(model: pm.Model, layout: Layout, logp: Variable) -> Callable[[np.ndarray], float]:

@@ -175,7 +175,9 @@ def build_pointwise(model: pm.Model, names: Sequence[str]) -> Pointwise:
     terms = [pt.as_tensor(term, allow_xtensor_conversion=True) for term in lower_xtensor(terms)]
     tables = [pt.tensor(f"table_{i}", dtype=t.type.dtype, shape=t.type.shape) for i, t in enumerate(targets)]
     values = {rv.name: frozen.rvs_to_values[rv] for rv in frozen.free_RVs}
-    total: Any = functools.reduce(operator.add, map(_sum_rows, terms))
+    # Each over all axes but the first; one number is that of one row.
+    rows = [term.sum(axis=tuple(range(1, term.ndim))) if term.ndim else term[None] for term in terms]
+    total: Any = functools.reduce(operator.add, rows)
     (total,) = clone_replace([total], dict(zip(targets, tables, strict=True)), rebuild_strict=False)
     batched = {
         v: pt.tensor(f"{v.name}_draws", dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in values.values()
@@ -193,26 +195,6 @@ def build_pointwise(model: pm.Model, names: Sequence[str]) -> Pointwise:
         return np.concatenate(parts)
 
     return pointwise
-
-
-def _sum_rows(term: TensorVariable) -> Any:
-    """Sum a log-likelihood (n, ...) over all axes but the first; (1,) for one number."""
-    if term.ndim == 0:
-        return term[None]
-    return term.sum(axis=tuple(range(1, term.ndim))) if term.ndim > 1 else term
-
-
-def _are_independent(evaluate: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, values: np.ndarray) -> bool:
-    """Whether the log-likelihoods (S, n) of rows change neither with their places nor with the rows around them.
-
-    In a random order, which no symmetry of what else belongs to the places survives; and where one row fills several
-    places, in all of these.
-    """
-    order = np.random.default_rng(0).permutation(len(rows))
-    _, first, same = np.unique(rows, return_index=True, return_inverse=True)
-    once = values[:, first[same]]
-    pairs = ((values, once), (evaluate(rows[order]), once[:, order]))
-    return all(np.allclose(one, other, rtol=1e-6, atol=1e-8, equal_nan=True) for one, other in pairs)
 
 
 def evaluate_tables(
@@ -240,7 +222,13 @@ def evaluate_tables(
     # The last rows are repeated to fill the last table.
     tables = np.minimum(np.arange(-(-n_rows // length) * length), n_rows - 1).reshape(-1, length)
     values = [evaluate(rows) for rows in tables]
-    if not _are_independent(evaluate, tables[0], values[0]):
+    # In another order, which no symmetry of what else belongs to the places survives, and where one row fills several
+    # places, a row has the same log-likelihood.
+    order = np.random.default_rng(0).permutation(length)
+    _, first, same = np.unique(tables[0], return_index=True, return_inverse=True)
+    once = values[0][:, first[same]]
+    pairs = ((values[0], once), (evaluate(tables[0][order]), once[:, order]))
+    if not all(np.allclose(one, other, rtol=1e-6, atol=1e-8, equal_nan=True) for one, other in pairs):
         raise ValueError(
             "The log-likelihood of a row changes with its place in the table or with the rows around it: the rows are "
             "not independent given the parameters, or a variable has an entry for each row of the training data."

@@ -92,11 +92,6 @@ def _log_trigamma(x: TensorVariable) -> Any:
     return pt.log(1.0 / y + 0.5 / y**2 + sum(1.0 / (x + i) ** 2 for i in range(_SHIFT)))
 
 
-def _of_scale(*parameters: Any) -> tuple[Any, Any]:
-    """Return both for the logarithm of a variable whose last parameter is its scale."""
-    return pt.log(parameters[-1]), pt.constant(0.0, dtype=parameters[-1].dtype)
-
-
 #: Precision of the logarithm of an exponential variable, 6 / pi^2.
 _OF_LOG_EXPONENTIAL = 0.61
 
@@ -121,7 +116,10 @@ _KINDS: dict[str, tuple[str, Callable[..., tuple[Any, Any]]]] = {
     ),
     "StudentTRV": ("", lambda df, location, scale: (location, pt.log(scale))),
     "LogNormalRV": ("log", lambda mean, sd: (mean, pt.log(sd))),
-    **dict.fromkeys(("HalfNormalRV", "HalfCauchyRV", "HalfStudentTRV", "ExponentialRV"), ("log", _of_scale)),
+    **dict.fromkeys(
+        ("HalfNormalRV", "HalfCauchyRV", "HalfStudentTRV", "ExponentialRV"),
+        ("log", lambda *others: (pt.log(others[-1]), pt.constant(0.0, dtype=others[-1].dtype))),  # of the scale
+    ),
     "GammaRV": ("log", lambda shape, scale: (_digamma(shape) + pt.log(scale), 0.5 * _log_trigamma(shape))),
     "InvGammaRV": ("log", lambda shape, scale: (pt.log(scale) - _digamma(shape), 0.5 * _log_trigamma(shape))),
     "BetaRV": (

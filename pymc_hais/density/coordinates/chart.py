@@ -256,7 +256,7 @@ def recentre(
     """
     if chart is None:
         values = values_at(frozen, layout, [coordinates] * len(layout.owners))
-        return _put_in(terms, values), values, pt.zeros((), dtype=coordinates.dtype), [], []
+        return clone_replace(terms, values, rebuild_strict=False), values, pt.zeros((), dtype=coordinates.dtype), [], []
     no_sites = [one.astype(coordinates.dtype) for one in chart.without_sites().arrays]
     sites = [pt.tensor(f"site_{i}", dtype=one.dtype, shape=one.shape) for i, one in enumerate(no_sites)]
     values, of_normals = _recentre_normals(frozen, layout, chart, coordinates, sites)
@@ -278,12 +278,7 @@ def recentre(
         of_fields = of_fields - pt.log(root).sum()
     values = {value_var: written[value_var] for value_var in values}
     log_jacobian = (of_normals + of_fields).astype(coordinates.dtype)
-    return _put_in(terms, written), values, log_jacobian, sites, no_sites
-
-
-def _put_in(terms: list[Any], values: dict[Any, Any]) -> list[Any]:
-    replaced: Any = clone_replace(terms, values, rebuild_strict=False)
-    return list(replaced)
+    return clone_replace(terms, written, rebuild_strict=False), values, log_jacobian, sites, no_sites
 
 
 def _recentre_normals(

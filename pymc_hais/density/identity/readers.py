@@ -112,10 +112,6 @@ def _read_ufunc(value: np.ufunc) -> Parts:
     return f"ufunc {value.__name__}", []
 
 
-def _read_path(value: PurePath) -> Parts:
-    return (f"file {digest(Path(value).read_bytes()).hex()}" if Path(value).is_file() else f"path {value}"), []
-
-
 def _read_library(value: ctypes.CDLL) -> Parts:
     raise Unreadable(f"the library {value._name!r}")
 
@@ -261,10 +257,6 @@ def _read_variable(variable: Variable) -> Parts:
     return f"output {variable.owner.outputs.index(variable)}", [variable.owner]
 
 
-def _read_node(node: Any) -> Parts:
-    return f"node {len(node.inputs)}", [node.op, *node.inputs, *(one.type for one in node.outputs)]
-
-
 def _read_op(op: Op) -> Parts:
     """Read the ``__props__`` of an operation, its inner graph and own gradient, or else all of its attributes."""
     kind = type(op)
@@ -293,7 +285,10 @@ READERS.update(
         types.MappingProxyType: lambda value: ("dict", _flat(value.items())),
         np.ndarray: _read_array,
         np.ufunc: _read_ufunc,
-        PurePath: _read_path,
+        PurePath: lambda path: (
+            f"file {digest(Path(path).read_bytes()).hex()}" if Path(path).is_file() else f"path {path}",
+            [],
+        ),
         ctypes.CDLL: _read_library,
         weakref.ref: lambda value: ("reference", [value()]),
         Used: _read_used,
@@ -312,8 +307,10 @@ READERS.update(
         pm.Model: lambda model: (f"model {model.check_bounds}", _flat(terms_of(model).items())),
         Variable: _read_variable,
         TensorType: _made_of("dtype", "shape"),
-        Apply: _read_node,
-        FrozenApply: _read_node,
+        **dict.fromkeys(
+            (Apply, FrozenApply),
+            lambda node: (f"node {len(node.inputs)}", [node.op, *node.inputs, *(one.type for one in node.outputs)]),
+        ),
         Op: _read_op,
         AbstractFunctionGraph: lambda graph: ("graph", [*graph.inputs, *graph.outputs]),
         CompiledFunction: _made_of("maker.fgraph"),

@@ -58,7 +58,11 @@ class Signs:
         """Return the sign of a variable."""
         if variable not in self._found:
             value = self._value(variable)
-            self._found[variable] = self._of_node(variable.owner) if value is None else _of_value(value)
+            if value is None:
+                sign = self._of_node(variable.owner)
+            else:
+                sign = 1.0 if np.all(value >= 0.0) else -1.0 if np.all(value <= 0.0) else None
+            self._found[variable] = sign
         return self._found[variable]
 
     def _of_node(self, node: Apply) -> float | None:
@@ -98,11 +102,3 @@ class Signs:
 def is_even(exponent: np.ndarray | None) -> bool:
     """Whether all exponents are known, and even numbers."""
     return exponent is not None and bool(np.all(exponent % 2 == 0))
-
-
-def _of_value(value: np.ndarray) -> float | None:
-    if np.isnan(value).any():
-        return None
-    if np.all(value >= 0.0):
-        return 1.0
-    return -1.0 if np.all(value <= 0.0) else None

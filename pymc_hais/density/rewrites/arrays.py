@@ -12,9 +12,8 @@ from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
-from pytensor.tensor.variable import TensorVariable
 
-from pymc_hais.density.rewrites.graphs import axes_of, scalar_op
+from pymc_hais.density.rewrites.graphs import axes_of, dimshuffled, scalar_op
 
 
 @node_rewriter([AdvancedSubtensor])
@@ -110,26 +109,12 @@ def local_squeeze_elemwise(fgraph: FunctionGraph, node: Any) -> list[Any] | None
     added = [dim for dim in range(ndim) if all(_is_added(x, dim) for x in node.inputs)]
     if not added or not any(x.owner for x in node.inputs):
         return None
-    inputs = [x.dimshuffle([dim for dim in range(ndim) if dim not in added]) for x in node.inputs]
-    kept = iter(range(ndim))
-    return [
-        node.op(*map(_simplified, inputs)).dimshuffle([("x" if dim in added else next(kept)) for dim in range(ndim)])
-    ]
+    left = [dim for dim in range(ndim) if dim not in added]
+    places = ["x" if dim in added else left.index(dim) for dim in range(ndim)]
+    return [node.op(*(dimshuffled(x, left) for x in node.inputs)).dimshuffle(places)]
 
 
 def _is_added(x: Variable, dim: int) -> bool:
     if isinstance(x, Constant):
         return x.type.broadcastable[dim]
     return x.owner is not None and isinstance(x.owner.op, DimShuffle) and x.owner.op.new_order[dim] == "x"
-
-
-def _simplified(x: TensorVariable) -> Any:
-    """Join two changes of dimensions, or make that of a constant."""
-    (inner,) = x.owner.inputs
-    if isinstance(inner, Constant):
-        return pt.constant(
-            np.transpose(inner.data, x.owner.op.shuffle + x.owner.op.drop).reshape(x.type.shape), dtype=x.type.dtype
-        )
-    order = [inner.owner.op.new_order[dim] for dim in x.owner.op.new_order]
-    source = inner.owner.inputs[0]
-    return source if order == list(range(source.type.ndim)) else source.dimshuffle(order)

@@ -13,7 +13,6 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar import basic as scalars
-from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All, Sum
 from pytensor.tensor.subtensor import AdvancedSubtensor
@@ -21,7 +20,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.rewrites.elementwise import log_of_positive
-from pymc_hais.density.rewrites.graphs import axes_of, behind_dims, is_float, scalar_op
+from pymc_hais.density.rewrites.graphs import axes_of, behind_dims, is_float, scalar_op, spread_out
 
 #: The most terms that a summand is written as.
 _MOST_TERMS = 12
@@ -168,9 +167,7 @@ def _looked_up(x: Variable) -> tuple[Any, np.ndarray] | None:
 
 def _masks(choice: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the masks of where each branch of a choice is taken; None if that is not known."""
-    condition = choice.owner.inputs[0]
-    if condition.owner is not None and isinstance(condition.owner.op, Alloc):
-        condition = condition.owner.inputs[0]
+    condition = spread_out(choice.owner.inputs[0])
     if not isinstance(condition, Constant):
         return None
     mask = np.asarray(condition.data, dtype=bool).reshape(

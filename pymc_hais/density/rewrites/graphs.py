@@ -1,8 +1,10 @@
 """Questions about variables of a graph."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar import basic as scalars
 from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
@@ -81,6 +83,21 @@ def behind_dims(variable: Variable) -> Any:
     while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
         variable = variable.owner.inputs[0]
     return variable
+
+
+def dimshuffled(variable: Any, order: Sequence[Any]) -> Any:
+    """Return ``variable.dimshuffle(order)``, where this is a constant or follows another one as one operation less."""
+    if isinstance(variable, Constant):
+        kept = [dim for dim in order if dim != "x"]
+        dropped = [dim for dim in range(variable.type.ndim) if dim not in kept]
+        value = np.transpose(variable.data, kept + dropped)
+        shape = iter(value.shape)
+        value = value.reshape([1 if dim == "x" else next(shape) for dim in order])
+        return pt.constant(np.ascontiguousarray(value).reshape(value.shape), dtype=variable.type.dtype)
+    if variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
+        order = [dim if dim == "x" else variable.owner.op.new_order[dim] for dim in order]
+        variable = variable.owner.inputs[0]
+    return variable if list(order) == list(range(variable.type.ndim)) else variable.dimshuffle(order)
 
 
 def core_op(variable: Variable, *ops: type) -> Any:

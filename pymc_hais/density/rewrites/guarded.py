@@ -68,13 +68,11 @@ class Guarded(SymbolicOp):
             if isinstance(self.op.scalar_op, _CHOOSE):
                 found = [gradient] * len(inputs)
             found = [pt.switch(pt.eq(slope, 0.0), 0.0, one) for slope, one in zip(slopes, found, strict=True)]
-        return [_like(one, x) for one, x in zip(found, inputs, strict=True)]
-
-
-def _like(gradient: TensorVariable, x: Variable) -> Any:
-    """Sum a gradient over the dimensions along which a variable was repeated."""
-    repeated = [dim for dim, length in enumerate(x.type.shape) if length == 1 and gradient.type.shape[dim] != 1]
-    return gradient.sum(axis=repeated, keepdims=True) if repeated else gradient
+        for i, (one, x) in enumerate(zip(found, inputs, strict=True)):
+            repeated = [dim for dim, length in enumerate(x.type.shape) if length == 1 and one.type.shape[dim] != 1]
+            if repeated:
+                found[i] = one.sum(axis=repeated, keepdims=True)
+        return found
 
 
 def guard(graph: FunctionGraph) -> None:

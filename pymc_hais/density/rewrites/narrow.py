@@ -6,7 +6,6 @@ is a loop of its own.  Transposed, a table is summed by adding its rows.
 
 from typing import Any
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -19,7 +18,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import indices_from_subtensor
-from pymc_hais.density.rewrites.graphs import axes_of
+from pymc_hais.density.rewrites.graphs import axes_of, dimshuffled
 
 
 def _is_narrow(variable: Variable) -> bool:
@@ -36,14 +35,7 @@ def _is_transposition(node: Apply) -> bool:
 
 def _transpose(x: Any) -> Any:
     """Transpose a variable of at most two dimensions, as a constant or by the dimensions it was given."""
-    if x.type.ndim < 2:
-        x = x.dimshuffle(*["x"] * (2 - x.type.ndim), *range(x.type.ndim))
-    if isinstance(x, Constant):
-        return pt.constant(np.ascontiguousarray(x.data.T), dtype=x.type.dtype)
-    if x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        order, source = x.owner.op.new_order[::-1], x.owner.inputs[0]
-        return source if list(order) == list(range(source.type.ndim)) else source.dimshuffle(order)
-    return x.dimshuffle(1, 0)
+    return dimshuffled(x, [*range(x.type.ndim)[::-1], *["x"] * (2 - x.type.ndim)])
 
 
 @node_rewriter([CAReduce])

@@ -91,7 +91,13 @@ def _find_terms(
     if not variables:
         return {}
     walk = Dependence(position, position.type.shape[0] - first)
-    arrays = [[_terms_of(term, walk) for term in split_terms(output, position)] for output in outputs]
+    terms = [split_terms(output, position) for output in outputs]
+    if any(walk.shape(one)[0] is None for side in terms for one in side):
+        raise NotImplementedError(
+            "How many terms the log density has depends on the values of a discrete variable, as where x[mask] selects "
+            "elements: write them as products, or by pt.switch(mask, x, 0.0), so that their number is fixed."
+        )
+    arrays = [[_sites_of(one, walk) for one in side] for side in terms]
     rules = {}
     for v in variables:
         span = Span(v.start - first, v.stop - first)
@@ -101,21 +107,8 @@ def _find_terms(
     return rules
 
 
-def _terms_of(term: TensorVariable, walk: Dependence) -> Any:
-    """Return which sites each element of an array of terms depends on, sparse of bool (n, S).
-
-    Raises NotImplementedError where n depends on the sites' values.
-    """
-    if walk.shape(term)[0] is None:
-        raise NotImplementedError(
-            "How many terms the log density has depends on the values of a discrete variable, as where x[mask] selects "
-            "elements: write them as products, or by pt.switch(mask, x, 0.0), so that their number is fixed."
-        )
-    return _sites_of(term, walk)
-
-
 def _sites_of(term: TensorVariable, walk: Dependence) -> Any:
-    """Return the same; one row for all elements of an array whose length is not known."""
+    """Return which sites each term (n,) depends on, sparse of bool (n, S); (1, S) for all terms if n is not known."""
     reach, (n_terms,) = walk(term) or walk.nothing(1), walk.shape(term)
     return reach.united().sites if n_terms is None else reach.spread(n_terms).sites
 

@@ -207,21 +207,18 @@ class _Ranges:
         if isinstance(op, Join | MakeVector):
             return self._any_of(inputs)
         if isinstance(op, Sum | CumOp) and getattr(op, "mode", "add") == "add":
-            return self._sum(op, inputs[0])
+            axes = range(inputs[0].type.ndim) if op.axis is None else np.atleast_1d(op.axis)
+            lengths = [inputs[0].type.shape[axis] for axis in axes]
+            if None in lengths:
+                return ANY
+            one = self.of(inputs[0])
+            low, high = (math.prod(lengths) * end for end in one)
+            return (low, high) if isinstance(op, Sum) else (min(low, one[0]), max(high, one[1]))
         return self._apply(op.scalar_op, inputs) if isinstance(op, Elemwise) else ANY
 
     def _any_of(self, variables: Sequence[Any]) -> Range:
         lows, highs = zip(*map(self.of, variables), strict=True)
         return min(lows), max(highs)
-
-    def _sum(self, op: Any, summed: Variable) -> Range:
-        """Bound a sum of up to so many elements, or of exactly so many."""
-        axes = range(summed.type.ndim) if op.axis is None else np.atleast_1d(op.axis)
-        lengths = [summed.type.shape[axis] for axis in axes]
-        if None in lengths:
-            return ANY
-        low, high = (math.prod(lengths) * end for end in self.of(summed))
-        return (low, high) if isinstance(op, Sum) else (min(low, self.of(summed)[0]), max(high, self.of(summed)[1]))
 
     def _apply(self, scalar_op: ScalarOp, inputs: Sequence[Any]) -> Range:
         if isinstance(scalar_op, ps.Switch):

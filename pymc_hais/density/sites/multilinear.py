@@ -115,15 +115,6 @@ def _at_both(op: Op, inputs: list[Any]) -> Any:
     return _Split(sites, zero, one, None) if zero.ndim == sites.ndim else None
 
 
-def _passes(node: Apply, reached: list[Any]) -> bool:
-    """Whether an operation that is not elementwise makes each element from one of what sites reach."""
-    if isinstance(node.op, AdvancedSubtensor | Subtensor):
-        return node.inputs[0] not in reached
-    if isinstance(node.op, CheckAndRaise):
-        return reached == [node.inputs[0]]
-    return isinstance(node.op, ScalarFromTensor | TensorFromScalar)
-
-
 def _bounded(value: TensorVariable) -> Any:
     """Keep log densities finite, with NaN as the least: what is impossible at one value says nothing of the other.
 
@@ -194,10 +185,12 @@ class _Writer:
             linear = self._linear(node, reached)
             if linear is None and isinstance(op.scalar_op, ps.Mul) and self._all_linear(reached):
                 return None  # of different sites: the product as it is written
-        elif _passes(node, reached):
+        else:  # each element is made from one of what sites reach
+            is_chosen = isinstance(op, AdvancedSubtensor | Subtensor) and node.inputs[0] not in reached
+            is_checked = isinstance(op, CheckAndRaise) and reached == [node.inputs[0]]
+            if not (is_chosen or is_checked or isinstance(op, ScalarFromTensor | TensorFromScalar)):
+                return None
             linear = None
-        else:
-            return None
         try:
             found = _at_both(op, [self._splits.get(v, self._smooth.get(v, v)) for v in node.inputs])
         except (IndexError, TypeError, ValueError, NotImplementedError):
