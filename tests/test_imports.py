@@ -57,7 +57,6 @@ HOMES = {
 
 #: Deviations that exist, each with its reason; a line that is no longer needed fails the suite.
 TOLERATED = {
-    ("problem/simulation", "pytensor"): "the graph of a model's observations",
     ("calls/public/__init__", "arviz_base"): "loaded where the stack is short, which its import goes through",
     ("__init__", "pymc"): "the line that makes pm.sample_hais work",
     ("inputs/labels", "pymc"): "the library that labelled arrays name as their source",
@@ -193,7 +192,7 @@ BASES_OF = {
 #: Modules that reach private attributes of others, each with its reason.
 REACHING = {
     "density/compat": "the home of what is private in PyMC and PyTensor",
-    "density/identity/readers": "the name of a library that ctypes has loaded, for a message",
+    "density/identity/walk": "the name of a library that ctypes has loaded, for a message",
     "integrations/persistent_hmc": "the density of PyMC's own base class of step methods",
     "engines/programs": "JAX's cache on disk; without these names it serves unchecked",
     "runner/executors": "the settings of the user's executor, for another one like it",

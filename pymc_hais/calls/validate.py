@@ -12,6 +12,7 @@ import numpy as np
 import pymc as pm
 from xarray import DataTree
 
+from pymc_hais.core.messages import quoted
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.density import build_outputs, find_model, is_model
@@ -24,8 +25,8 @@ from pymc_hais.opinions.sandwich import run_validation
 from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.choose import choose
 from pymc_hais.problem.building import bind_reference
-from pymc_hais.problem.simulation import check_generative, simulate
 from pymc_hais.references import Prior
+from pymc_hais.references.prior import simulate
 from pymc_hais.results.findings.compared import check_validation
 from pymc_hais.results.report import log_findings
 from pymc_hais.results.validation import bounds_of, rank, to_text, to_validation_tree
@@ -104,7 +105,7 @@ def validate(
     given, begin = dict(locals()), time.perf_counter()
     model = find_model(model)
     check_integer("n", n, 1)
-    check_generative(model)
+    _check_generative(model)
     if is_model(reference) or is_result(reference):
         raise ValueError(
             "`reference` of validate cannot be another model or draws, which belong to one data set: pass a "
@@ -135,3 +136,18 @@ def validate(
     _log.info(to_text(tree))
     log_findings(findings)
     return tree
+
+
+def _check_generative(model: pm.Model) -> None:
+    """Refuse a model from which no data can be drawn: without any, with a potential, or with missing values."""
+    if not model.observed_RVs:
+        raise ValueError("The model has no observed variable: there are no data to simulate.")
+    if model.potentials:
+        names = quoted(potential.name for potential in model.potentials)
+        raise ValueError(
+            f"The model has the pm.Potential {names}: no data can be drawn from it. Write it as a distribution, such "
+            "as an observed pm.CustomDist with `random`."
+        )
+    partly = [rv.name for rv in model.observed_RVs if rv.name.endswith("_observed")]
+    if partly:
+        raise ValueError(f"`{partly[0].removesuffix('_observed')}` has missing values: simulate a model of whole data.")

@@ -1,4 +1,4 @@
-"""The prior as the reference: exact joint draws by PyMC's forward sampling, in the unconstrained space.
+"""The prior as the reference: exact joint draws by PyMC's forward sampling, in the unconstrained space; data from them.
 
 Never an ``initval``: a start that is not a prior draw gives a wrong Z without any warning.
 """
@@ -19,7 +19,8 @@ from pymc_hais.density.compat import Function, find_rng_nodes, reseed_rngs
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.containers import arguments_for
 from pymc_hais.density.facts import keeps_all
-from pymc_hais.density.layout import free_variables
+from pymc_hais.density.layout import Layout, free_variables
+from pymc_hais.density.outputs import build_outputs
 from pymc_hais.references.base import UnusablePriorError
 from pymc_hais.references.forward import batch, forward_graph
 
@@ -255,3 +256,29 @@ def _is_batch(calls: list[list[np.ndarray]], shapes: list[tuple[int, ...]], n: i
     draws = (np.concatenate(values).reshape(len(calls) * n, -1) for values in zip(*calls, strict=True))
     draws = (rows[np.isfinite(rows).all(axis=1)] for rows in draws if rows.size and rows.dtype.kind == "f")
     return all(len(np.unique(rows, axis=0)) > len(rows) // 2 for rows in draws)
+
+
+def simulate(
+    model: pm.Model, layout: Layout, sampler: PriorSampler, n: int, seed: int
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Draw n sets of parameters from the prior, and data from each: flat vectors (n, D), and observed variables.
+
+    Raises ValueError if fewer than n of the prior draws lie within the range of floating point.
+    """
+    # The parameters and the data must not share their random numbers.
+    of_parameters, of_data = np.random.SeedSequence(seed).generate_state(2)
+    values, clipped = sampler.sample(4 * n, int(of_parameters))
+    usable = np.flatnonzero(~clipped)[:n]
+    if usable.size < n:
+        raise ValueError(
+            f"Only {usable.size} of {4 * n} prior draws lie within the range of floating point: use a narrower prior."
+        )
+    positions = layout.flatten([value[usable] for value in values])
+    named = build_outputs(model, layout, [rv.name for rv in model.free_RVs])(positions)
+    given = [rv.type(name=rv.name) for rv in model.free_RVs]
+    replaced = dict(zip(model.free_RVs, given, strict=True))
+    draw = compile_interpreted(given, clone_replace(list(model.observed_RVs), replaced, rebuild_strict=False))
+    reseed_rngs(find_rng_nodes(draw.maker.fgraph.outputs), int(of_data))
+    drawn = [draw(*(np.asarray(named[rv.name][i], rv.dtype) for rv in model.free_RVs)) for i in range(n)]
+    columns = zip(*drawn, strict=True)
+    return positions, {rv.name: np.stack(column) for rv, column in zip(model.observed_RVs, columns, strict=True)}

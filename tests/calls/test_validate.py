@@ -7,8 +7,8 @@ import pytest
 import pymc_hais
 from pymc_hais.density import build_layout
 from pymc_hais.opinions import sandwich as validation
-from pymc_hais.problem.simulation import simulate
 from pymc_hais.references import build_prior
+from pymc_hais.references.prior import simulate
 from pymc_hais.results.findings.compared import check_validation
 from pymc_hais.results.validation import bounds_of, rank, to_text, to_validation_tree
 from pymc_hais.run import populations

@@ -11,8 +11,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.density.compiling import untraced
-from pymc_hais.density.identity.readers import terms_of
-from pymc_hais.density.identity.walk import Walk
+from pymc_hais.density.identity.walk import Walk, terms_of
 from pymc_hais.density.rewrites.graphs import held_value
 
 

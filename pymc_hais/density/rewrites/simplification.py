@@ -24,7 +24,6 @@ from pymc_hais.density.compat import (
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.rewrites import arrays, elementwise, few, gradients, matrices, ordered
 from pymc_hais.density.rewrites.guarded import Guarded, guard
-from pymc_hais.density.rewrites.narrow import transpose_narrow
 
 #: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
 _LIFTED_SIZE = 32
@@ -76,6 +75,11 @@ after_gradient = EquilibriumGraphRewriter(
         elementwise.local_bound_that_holds,
         elementwise.local_positive_exponential,
     ],
+    max_use_ratio=10,
+)
+#: Last: tables of many rows and few columns.
+transpose_narrow = EquilibriumGraphRewriter(
+    [arrays.local_reduce_transposed, arrays.local_elemwise_transposed, arrays.local_transposition_of_parts],
     max_use_ratio=10,
 )
 

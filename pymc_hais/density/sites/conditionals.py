@@ -26,7 +26,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from pymc_hais.density.rewrites.simplification import simplify_values
-from pymc_hais.density.sites.dependence import Dependence, Span, columns
+from pymc_hais.density.sites.dependence import Dependence, columns
 from pymc_hais.density.sites.multilinear import extend
 from pymc_hais.density.sites.terms import split_terms
 from pymc_hais.density.sites.variables import SiteVariable
@@ -69,7 +69,7 @@ def _find_linear(
 ) -> tuple[dict[SiteVariable, SiteRule], list[Any]]:
     """Return the rules of those variables whose slopes are proved to be log odds, and the graphs that they are of."""
     n_sites = position.type.shape[0] - first
-    spans = {v: Span(v.start - first, v.stop - first) for v in variables}
+    spans = {v: range(v.start - first, v.stop - first) for v in variables}
     while spans:
         # Which of them are real decides how the graph of the others is written.
         extended = extend(outputs, position, list(spans))
@@ -100,7 +100,7 @@ def _find_terms(
     arrays = [[_sites_of(one, walk) for one in side] for side in terms]
     rules = {}
     for v in variables:
-        span = Span(v.start - first, v.stop - first)
+        span = range(v.start - first, v.stop - first)
         members: Any = tuple(tuple(sparse.csr_array(columns(one, span).T) for one in side) for side in arrays)
         together = sparse.hstack([one.astype(np.int8) for side in members for one in side], format="csr")
         rules[v] = SiteRule(v, "table" if v.n_values else "walk", _colour_by_terms(together), members)

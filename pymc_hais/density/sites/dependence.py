@@ -62,13 +62,6 @@ class Reach(NamedTuple):
         return self.mapped(lambda rows: rows[np.zeros(n_rows, dtype=int)])
 
 
-class Span(NamedTuple):
-    """The sites of one variable, counted from the first site."""
-
-    start: int
-    stop: int
-
-
 def either(parts: Iterable[Any]) -> Any:
     """Unite sparse arrays of bool of one shape, or of one row."""
     whole, *others = parts
@@ -78,8 +71,8 @@ def either(parts: Iterable[Any]) -> Any:
     return sparse.csr_array(whole)
 
 
-def columns(rows: sparse.csr_array, span: Span) -> Any:
-    """Choose the sites of one variable."""
+def columns(rows: sparse.csr_array, span: range) -> Any:
+    """Choose the sites of one variable, counted from the first site."""
     whole = span.start == 0 and span.stop == rows.shape[1]
     return rows if whole else sparse.csr_array(rows[:, span.start : span.stop])
 
@@ -96,7 +89,7 @@ class Dependence:
         position: TensorVariable,
         n_sites: int,
         interpolated: Mapping[Any, tuple[Any, Any, Any]] | None = None,
-        spans: Sequence[Span] = (),
+        spans: Sequence[range] = (),
     ) -> None:
         n_dims = position.type.shape[0]
         own = sparse.csr_array(np.eye(n_sites, dtype=bool))
@@ -239,7 +232,7 @@ class Dependence:
             met = (one.T @ other).astype(bool)
             self._links[span] = either((links, met, met.T))
 
-    def links(self, span: Span) -> tuple[Any, np.ndarray]:
+    def links(self, span: range) -> tuple[Any, np.ndarray]:
         """Return which sites of a variable are not in a sum of what each of them adds.
 
         By pairs (n, n); and those (n,) that are taken to meet all others, as there would be too many pairs.

@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_hais.density import Walk, identify, identify_as_written
-from pymc_hais.density.identity.readers import packaged_name
+from pymc_hais.density.identity.walk import packaged_name
 from pymc_hais.density.sites.variables import FlatDiscreteRV
 from tests.density.opaque import DIFFERENT, REFUSED, Box, Declared, as_op, model_of, sim
 

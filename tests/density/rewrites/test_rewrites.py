@@ -12,8 +12,13 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Split
 from pytensor.tensor.special import logsumexp
 
-from pymc_hais.density.rewrites.narrow import transpose_narrow
-from pymc_hais.density.rewrites.simplification import after_gradient, before_gradient, simplify, simplify_values
+from pymc_hais.density.rewrites.simplification import (
+    after_gradient,
+    before_gradient,
+    simplify,
+    simplify_values,
+    transpose_narrow,
+)
 
 X = pt.vector("x", dtype="float64", shape=(6,))
 EXTREME = np.array([-800.0, -30.0, -1e-9, 0.3, 40.0, 800.0])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.density.outputs import batch_over_rows
 from pymc_hais.density.sites.conditionals import colour
-from pymc_hais.density.sites.dependence import Dependence, Span
+from pymc_hais.density.sites.dependence import Dependence
 from pymc_hais.density.sites.multilinear import extend
 from pymc_hais.density.sites.terms import open_conditions, split_terms
 from pymc_hais.density.sites.variables import SiteVariable
@@ -192,7 +192,7 @@ def check_density(build):
     output = build(position[2:].astype("int64"), position[:2])
     opened = open_conditions(output, position)
     (smooth,), interpolated = extend([opened], position, [SiteVariable("s", 2, 2 + N, 0, 2)])
-    span = Span(0, N)
+    span = range(0, N)
     walk = Dependence(position, N, interpolated, [span])
     reach = walk(smooth)
     terms = split_terms(opened, position)
@@ -253,7 +253,7 @@ def test_conditions_on_a_whole_array_become_one_term_for_each_element():
 def test_what_grows_beyond_memory_is_taken_to_meet():
     n = 6000
     position = pt.vector("position", shape=(n,))
-    span = Span(0, n)
+    span = range(0, n)
     walk = Dependence(position, n, {}, [span])
     reach = walk(pt.exp(position - position.mean()).sum())
     assert reach.sites.nnz == n
