@@ -68,28 +68,7 @@ def check_model(model: pm.Model, from_prior: bool = True, may_be_fixed: bool = F
         )
     refuse_joint_sites(model)
     for rv in model.basic_RVs:
-        op = distribution_of(rv)
-        if type(op).__name__ == "LKJCorrRV" and (release := release_with_lkj(op)) and rv.type.shape[-1] != 2:
-            raise NotImplementedError(
-                f"In PyMC {pm.__version__} the density of `{rv.name}` is not that of pm.LKJCorr, which PyMC {release} "
-                "mends: install it, or use pm.LKJCholeskyCov."
-            )
-        if isinstance(op, SimulatorRV):
-            raise NotImplementedError(
-                f"`{rv.name}` is a pm.Simulator, which has no log-likelihood to anneal. Give the model an "
-                "explicit likelihood, or use pm.sample_smc for approximate Bayesian computation."
-            )
-        if isinstance(op, PartialObservedRV) and op.ndim_supp > 0:
-            name = rv.name.removesuffix("_unobserved")
-            raise NotImplementedError(
-                f"Vectors of `{name}` are observed in part, and PyMC gives no density of the elements that are "
-                "missing: leave incomplete vectors out of the data, or write each with the elements that it has."
-            )
-        if isinstance(op, MinibatchRandomVariable):
-            raise ValueError(
-                f"`{rv.name}` was given `total_size`. A minibatch estimate of the likelihood makes log Z "
-                "inconsistent: pass the full data without `total_size`."
-            )
+        _refuse_distribution(rv)
     _refuse_unknown_data(model)
     if not from_prior:
         refuse_periodic(model)
@@ -104,6 +83,32 @@ def check_model(model: pm.Model, from_prior: bool = True, may_be_fixed: bool = F
             f"marginal likelihood is defined only up to a constant. Give it a proper prior, for example {proper}; "
             'or, if log of the integral of exp(model.logp()) is what you want, pass reference="gaussian" or another '
             "reference that can be sampled."
+        )
+
+
+def _refuse_distribution(rv: Any) -> None:
+    """Refuse a variable that has no log density in PyMC, or a wrong one."""
+    op = distribution_of(rv)
+    if type(op).__name__ == "LKJCorrRV" and (release := release_with_lkj(op)) and rv.type.shape[-1] != 2:
+        raise NotImplementedError(
+            f"In PyMC {pm.__version__} the density of `{rv.name}` is not that of pm.LKJCorr, which PyMC {release} "
+            "mends: install it, or use pm.LKJCholeskyCov."
+        )
+    if isinstance(op, SimulatorRV):
+        raise NotImplementedError(
+            f"`{rv.name}` is a pm.Simulator, which has no log-likelihood to anneal. Give the model an "
+            "explicit likelihood, or use pm.sample_smc for approximate Bayesian computation."
+        )
+    if isinstance(op, PartialObservedRV) and op.ndim_supp > 0:
+        name = rv.name.removesuffix("_unobserved")
+        raise NotImplementedError(
+            f"Vectors of `{name}` are observed in part, and PyMC gives no density of the elements that are "
+            "missing: leave incomplete vectors out of the data, or write each with the elements that it has."
+        )
+    if isinstance(op, MinibatchRandomVariable):
+        raise ValueError(
+            f"`{rv.name}` was given `total_size`. A minibatch estimate of the likelihood makes log Z "
+            "inconsistent: pass the full data without `total_size`."
         )
 
 

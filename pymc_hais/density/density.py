@@ -112,19 +112,21 @@ def build_density(
         outputs[0] += log_jacobian
     if containers:  # which the chart depends on as well
         outputs = clone_replace(outputs, given, rebuild_strict=False)
+    graph = DensityGraph(model, layout, position, outputs, [], inputs, values, sites, no_sites)
+    return _simplified(_with_slopes(graph, with_gradients), shared, containers)
+
+
+def _with_slopes(graph: DensityGraph, with_gradients: bool) -> DensityGraph:
+    """Add the gradients to the two log densities, and what stands in their place at discrete sites."""
+    outputs, position, layout = graph.density, graph.position, graph.layout
     if layout.sites:
-        outputs = [open_conditions(output, position, model.check_bounds) for output in outputs]
+        outputs = [open_conditions(output, position, graph.model.check_bounds) for output in outputs]
         rules, smooth = find_rules(outputs, position, layout.sites)
         density = add_conditionals(outputs, position, rules, smooth, with_gradients)
-        meetings = find_meetings(outputs, position, layout.n_sites)
-    else:
-        outputs = simplify_values(outputs)
-        gradient = _gradient if with_gradients else lambda _, position: pt.zeros_like(position)
-        rules, meetings, density = (), Meetings(), [*outputs, *(gradient(output, position) for output in outputs)]
-    graph = DensityGraph(
-        model, layout, position, density, [], inputs, values, sites, no_sites, rules, meetings=meetings
-    )
-    return _simplified(graph, shared, containers)
+        return replace(graph, density=density, rules=rules, meetings=find_meetings(outputs, position, layout.n_sites))
+    outputs = simplify_values(outputs)
+    gradients = [_gradient(one, position) if with_gradients else pt.zeros_like(position) for one in outputs]
+    return replace(graph, density=[*outputs, *gradients])
 
 
 def _confine(flat: Any, walls: np.ndarray) -> Any:

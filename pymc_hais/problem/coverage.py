@@ -1,6 +1,7 @@
 """Whether a reference is positive wherever the model's density is: otherwise log Z is too low without any sign."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NoReturn
 
 import numpy as np
@@ -27,7 +28,7 @@ def check_coverage(problem: Problem, positions: np.ndarray, seeds: np.random.See
         return
     n_missed = n_probes = 0
     moving: dict[str, None] = {}
-    never_drawn: dict[str, None] = {}
+    never_drawn: dict[str, None] = {}  # discrete variables that have values there which no draw has
     for probes, moved in _probes(problem.model, layout, positions, seeds):
         inside = np.isfinite(probes).all(axis=1)
         if constraints is not None:
@@ -39,7 +40,9 @@ def check_coverage(problem: Problem, positions: np.ndarray, seeds: np.random.See
         missed = inside & np.isneginf(state.log_reference) & np.isposinf(state.log_ratio)
         n_missed, n_probes = n_missed + int(missed.sum()), n_probes + int(inside.sum())
         moving.update((layout.owner_of(int(i)), None) for i in np.unique(moved[missed]) if i >= 0)
-        never_drawn.update(_never_drawn(layout, probes[missed], positions))
+        for i in range(layout.n_continuous, layout.n_dims):
+            if not np.isin(probes[missed, i], positions[:, i]).all():
+                never_drawn[layout.owner_of(i)] = None
     if n_missed:
         _refuse(reference, n_missed, n_probes, list(moving), list(never_drawn), constraints is not None)
 
@@ -62,8 +65,9 @@ def _probes(
     if layout.n_continuous:
         yield from _around(positions, layout.n_continuous, rng)
     yield rng.permuted(positions, axis=0), none
-    if (draws := _prior_draws(model, layout, n, drawing)) is not None:
-        yield draws, none
+    if not improper_priors(model):
+        with suppress(NotImplementedError, ValueError):  # a prior that cannot be drawn is no matter here
+            yield Prior(layout, build_prior(model)).draw(n, drawing).positions, none
 
 
 def _around(
@@ -84,21 +88,6 @@ def _around(
     end = np.where(rng.uniform(size=n) < 0.5, positions.min(axis=0)[chosen], positions.max(axis=0)[chosen])
     mirrored[rows, chosen] = 2.0 * end - mirrored[rows, chosen]
     yield mirrored, chosen
-
-
-def _prior_draws(model: Model, layout: Layout, n: int, seeds: np.random.SeedSequence) -> np.ndarray | None:
-    if improper_priors(model):
-        return None
-    try:
-        return Prior(layout, build_prior(model)).draw(n, seeds).positions
-    except (NotImplementedError, ValueError):  # a prior that cannot be drawn is no matter here
-        return None
-
-
-def _never_drawn(layout: Layout, missed: np.ndarray, positions: np.ndarray) -> dict[str, None]:
-    """Name the discrete variables that have values at positions (M, D) which no draw (P, D) has."""
-    sites = range(layout.n_continuous, layout.n_dims)
-    return {layout.owner_of(i): None for i in sites if not np.isin(missed[:, i], positions[:, i]).all()}
 
 
 def _refuse(

@@ -32,7 +32,9 @@ def build_parameter_problem(model: Model, path: Any, reference: Any, compiler: C
             f"`path` moves parameters of models of continuous variables, and `{discrete[0]}` is discrete: pass "
             'path="geometric", which for an exponential family such as a Boltzmann machine is the same path.'
         )
-    layout, bound = bind_reference(model, _reference_at_start(reference, model), seeds)
+    if isinstance(reference, str) and reference == "auto":
+        reference = "gaussian" if improper_priors(model) else "prior"
+    layout, bound = bind_reference(model, reference, seeds)
     engine = compiler(build_parameter_density(model, layout, endpoints, compiler.kernel.uses_gradients))
     draws = bound.draw(CHECK_DRAWS, seeds.of(Use.DENSITY))
     problem = Problem(model, layout, bound, engine)
@@ -44,13 +46,6 @@ def build_parameter_problem(model: Model, path: Any, reference: Any, compiler: C
 def is_geometric(path: Any) -> bool:
     """Whether ``path=`` asks for the geometric path."""
     return isinstance(path, str) and path == "geometric"
-
-
-def _reference_at_start(reference: Any, model: Model) -> Any:
-    """Read "auto" as the standard normal for an unnormalised model, and as the prior for another."""
-    if not isinstance(reference, str) or reference != "auto":
-        return reference
-    return "gaussian" if improper_priors(model) else "prior"
 
 
 def _check_path(model: Model, path: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -212,7 +212,12 @@ def build_prior(model: pm.Model, containers: Sequence[str] = (), inside: bool = 
 
 def _draw_once(function: Function, data: list[np.ndarray], model: pm.Model) -> list[np.ndarray]:
     try:
-        return _draw_finite(function, data)
+        # For the shapes alone, until no pm.InverseGamma divides by zero; with many draws it gives infinity.
+        for seed in range(_ATTEMPTS):
+            with contextlib.suppress(ZeroDivisionError):
+                return function(*data)
+            reseed_rngs(find_rng_nodes(function.maker.fgraph.outputs), seed)
+        return function(*data)
     except NotImplementedError as error:
         raise NotImplementedError(
             f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`, and prior draws are where "
@@ -225,15 +230,6 @@ def _draw_once(function: Function, data: list[np.ndarray], model: pm.Model) -> l
         raise ValueError(f"PyMC cannot draw from the prior of `{_first_undrawable(model)}`: {reason}.") from error
     except IndexError as error:
         raise ValueError(_BEYOND.format(str(error).splitlines()[0])) from error
-
-
-def _draw_finite(function: Function, data: list[np.ndarray]) -> list[np.ndarray]:
-    """Draw, for the shapes alone, until no pm.InverseGamma divides by zero; with many draws it gives infinity."""
-    for seed in range(_ATTEMPTS):
-        with contextlib.suppress(ZeroDivisionError):
-            return function(*data)
-        reseed_rngs(find_rng_nodes(function.maker.fgraph.outputs), seed)
-    return function(*data)
 
 
 @untraced

@@ -88,7 +88,7 @@ def log_near(fitted: Fitted, positions: np.ndarray, row: int) -> np.ndarray:
 def fit_sites(chart: Chart, x: np.ndarray) -> Sites:
     """Fit the sites to equally weighted flat vectors (P, D)."""
     moved = np.flatnonzero(chart.is_moved)
-    location, log_scale = (moment[:, moved] for moment in chart.numbers.moments(x))
+    location, log_scale = (moment[:, moved] for moment in chart.moments(x))
     centre, spread = np.median(x[:, moved], axis=0), np.maximum(x[:, moved].std(axis=0), np.finfo(float).tiny)
     y = (x[:, moved] - centre) / spread
     prior_precision = np.exp(-2.0 * (log_scale - np.log(spread)))

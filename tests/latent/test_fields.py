@@ -176,7 +176,7 @@ def test_slopes_and_curvatures_of_counts_are_averaged_over_the_width():
 
     def expand(precision):
         sites = replace(chart.without_sites(), precision=np.where(chart.is_field, precision, 0.0), shift=shift)
-        diagonal, _, gradient = chart.numbers.expansions[0](x, sites)
+        diagonal, _, gradient = chart.expansion(0, x, sites)
         return np.array([diagonal[0], gradient[0]])
 
     precision = np.zeros(layout.n_dims)

@@ -24,10 +24,8 @@ from pymc_hais.latent.fields import Field, at_points, expand, find_fields, open_
 from pymc_hais.latent.precisions import Factor
 
 _log = logging.getLogger("pymc.hais")
-#: Flat vectors (n, D) -> location and log scale (n, D) of the prior of each element given its parents.
-type Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-#: Flat vectors (n, D) and sites -> the arrays (n, ...) of a field's precision, given all that is before it.
-type Expansion = Callable[[np.ndarray, Sites], list[np.ndarray]]
+#: Flat vectors (n, D) and further arguments -> arrays (n, ...).
+type Compiled = Callable[..., list[np.ndarray]]
 #: Graphs of one flat vector and of further arguments; that vector, and the arguments.
 type Written = tuple[list[Any], Any, list[Any]]
 
@@ -53,26 +51,27 @@ class Sites:
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """What a chart computes, for the data as they are."""
-
-    moments: Moments  # zeros for elements without parents
-    expansions: tuple[Expansion, ...]  # of the fields
-
-
-@dataclass(frozen=True)
 class Chart:
     """The way from the coordinates z to a model's flat vector x, and back."""
 
     is_moved: np.ndarray  # of bool (D,): which elements have parents; the others stay as they are, but for the fields
     depth: int  # the longest line of parents
     fields: tuple[Field, ...]  # each given the elements before, moved or not
-    numbers: Numbers
-    numbers_of: Callable[[Mapping[str, np.ndarray]], Numbers]  # given the data containers that may vary
+    data: Mapping[str, np.ndarray]  # the values of data containers that may vary, the last arguments of what follows
+    compute_moments: Compiled
+    compute_expansions: tuple[Compiled, ...]  # of the fields, each given the sites as well
 
     def with_data(self, values: Mapping[str, np.ndarray]) -> Chart:
         """Return the chart for other data."""
-        return replace(self, numbers=self.numbers_of(values))
+        return replace(self, data={name: values[name] for name in self.data})
+
+    def moments(self, x: np.ndarray) -> list[np.ndarray]:
+        """Return location and log scale (n, D) of each element's prior given its parents; zeros where it has none."""
+        return self.compute_moments(x, *self.data.values())
+
+    def expansion(self, i: int, x: np.ndarray, sites: Sites) -> list[np.ndarray]:
+        """Return the arrays (n, ...) of a field's precision, given all that is before it."""
+        return self.compute_expansions[i](x, sites.precision, sites.shift, *self.data.values())
 
     def without_sites(self) -> Sites:
         """Return the sites of no data: all that can be is non-centred."""
@@ -130,12 +129,12 @@ class Chart:
         return mixed
 
     def _normal(self, x: np.ndarray, sites: Sites) -> tuple[np.ndarray, np.ndarray]:
-        location, log_scale = self.numbers.moments(x)
+        location, log_scale = self.moments(x)
         own = (np.where(self.is_moved, one, 0.0) for one in (sites.precision, sites.shift))
         return times_site(np, location, log_scale, *own)
 
     def _factor(self, i: int, x: np.ndarray, sites: Sites) -> Factor:
-        return self.fields[i].precision.compute_factor(self.numbers.expansions[i](x, sites))
+        return self.fields[i].precision.compute_factor(self.expansion(i, x, sites))
 
 
 @untraced
@@ -164,23 +163,14 @@ def build_chart(
     if not found and not fields:
         return None
     given = dict(zip(targets, arguments_for(containers), strict=True))
-    of_moments = _compile(_write_moments(frozen, layout, found), layout, given)
-    of_fields = [_compile(one, layout, given) for one in expansions]
-
-    def numbers_of(values: Mapping[str, np.ndarray]) -> Numbers:
-        data = [values[name] for name in containers]
-
-        def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            location, log_scale = of_moments(x, *data)
-            return location, log_scale
-
-        def expansion(function: Callable[..., list[np.ndarray]], x: np.ndarray, sites: Sites) -> list[np.ndarray]:
-            return function(x, *(one.astype(layout.dtype) for one in (sites.precision, sites.shift)), *data)
-
-        return Numbers(moments, tuple(functools.partial(expansion, function) for function in of_fields))
-
-    is_moved = np.repeat([owner in found for owner in layout.owners], layout.sizes)
-    return Chart(is_moved, longest_line(frozen, found), tuple(fields), numbers_of(containers), numbers_of)
+    return Chart(
+        is_moved=np.repeat([owner in found for owner in layout.owners], layout.sizes),
+        depth=longest_line(frozen, found),
+        fields=tuple(fields),
+        data=containers,
+        compute_moments=_compile(_write_moments(frozen, layout, found), layout, given),
+        compute_expansions=tuple(_compile(one, layout, given) for one in expansions),
+    )
 
 
 def has_normal_fields(model: pm.Model) -> bool:
@@ -189,17 +179,19 @@ def has_normal_fields(model: pm.Model) -> bool:
     return any(one.fixes_predictor for one in find_fields(frozen, build_layout(model), normals=True))
 
 
-def _compile(written: Written, layout: Layout, given: Mapping[Any, Any]) -> Callable[..., list[np.ndarray]]:
+def _compile(written: Written, layout: Layout, given: Mapping[Any, Any]) -> Compiled:
     """Compile vectors for flat vectors (n, D), the arguments, and what is given in place of data containers."""
     outputs, position, arguments = written
     n_axes = [one.ndim for one in outputs]
     positions = pt.matrix("positions", dtype=position.dtype, shape=(None, layout.n_dims))
     replaced: Any = clone_replace(outputs, given, rebuild_strict=False) if given else outputs
     batched: Any = vectorize_graph(replaced, {position: positions})
-    function = compile_interpreted([positions, *arguments, *given.values()], list(batched))
+    rest = [*arguments, *given.values()]
+    function = compile_interpreted([positions, *rest], list(batched))
 
-    def compute(x: np.ndarray, *rest: np.ndarray) -> list[np.ndarray]:
-        arrays = function(np.ascontiguousarray(x, dtype=position.dtype), *rest)
+    def compute(x: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
+        own = (np.asarray(value, one.dtype) for value, one in zip(values, rest, strict=True))
+        arrays = function(np.ascontiguousarray(x, dtype=position.dtype), *own)
         # What depends on no element has no axis of particles.
         return [
             np.broadcast_to(one, (len(x), *one.shape[one.ndim - n :])) for one, n in zip(arrays, n_axes, strict=True)
