@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, walk
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import Alloc, ARange, Eye
 from pytensor.tensor.elemwise import DimShuffle
@@ -115,16 +115,11 @@ def _shapes_above(term: TensorVariable) -> Iterator[Any]:
 
 def _by_value(variables: list[Any]) -> set[Any]:
     """Return everything whose numbers, and not only whose shape, some variables depend on."""
-    found: set[Any] = set()
-    waiting = [one for one in variables if one is not None]
-    while waiting:
-        variable = waiting.pop()
-        if variable in found:
-            continue
-        found.add(variable)
-        if variable.owner is not None and not isinstance(variable.owner.op, Shape | Shape_i):
-            waiting.extend(variable.owner.inputs)
-    return found
+
+    def sources(one: Any) -> list[Any]:
+        return one.owner.inputs if one.owner and not isinstance(one.owner.op, Shape | Shape_i) else []
+
+    return set(walk([one for one in variables if one is not None], sources))
 
 
 def cut_prepared(
@@ -136,7 +131,16 @@ def cut_prepared(
     place, its values, and what computes these.
     """
     known = _known(graph, containers)
-    frontier = _frontier(graph, known)
+
+    def sources(one: Any) -> list[Any]:  # repeating and turning round is left to what comes after, which holds less
+        is_passed = one.owner and isinstance(one.owner.op, DimShuffle | Alloc)
+        if is_passed or (one.owner and not isinstance(one.type, TensorType)):
+            return [other for other in one.owner.inputs if other in known]
+        return []
+
+    taken = [one for node in graph.toposort() if node.outputs[0] not in known for one in node.inputs if one in known]
+    taken += [one for one in graph.outputs if one in known]
+    frontier = [one for one in walk(taken, sources) if not sources(one)]
     function = compile_interpreted(containers, frontier)
     arrays = [np.asarray(value) for value in function(*values.values())]
     arguments: list[Any] = []
@@ -157,18 +161,3 @@ def _known(graph: FunctionGraph, containers: list[Any]) -> set[Any]:
         elif all(one in known for one in others):
             known.update(node.outputs)
     return known
-
-
-def _frontier(graph: FunctionGraph, known: set[Any]) -> list[Any]:
-    """Return the variables to cut at; repeating and turning round is left to what comes after, which holds less."""
-    waiting = [one for node in graph.toposort() if node.outputs[0] not in known for one in node.inputs if one in known]
-    waiting += [one for one in graph.outputs if one in known]
-    found: dict[Any, None] = {}
-    while waiting:
-        variable = waiting.pop(0)
-        node = variable.owner
-        if node is not None and (isinstance(node.op, DimShuffle | Alloc) or not isinstance(variable.type, TensorType)):
-            waiting.extend(one for one in node.inputs if one in known)
-        else:
-            found[variable] = None
-    return list(found)

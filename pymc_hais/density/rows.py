@@ -72,10 +72,45 @@ def check_table(model: pm.Model, data: Mapping[str, Any]) -> dict[str, np.ndarra
 
 
 def _check_together(model: pm.Model, rows: Mapping[str, np.ndarray], is_joint: bool) -> None:
+    """Refuse rows of different numbers, and models in which they reach beyond the likelihood or other data count."""
     lengths = {name: len(values) for name, values in rows.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"The variables in `data` have different numbers of rows: {lengths}.")
-    _check_dependence(model, tuple(rows), is_joint)
+    inputs = [model[name] for name in rows]
+    # Where the observed value comes from a data container, the container is the input.
+    values = [model.rvs_to_values[variable] for variable in inputs if variable in model.rvs_to_values]
+    sources = [*inputs, *(variable for variable in ancestors(values) if isinstance(variable, SharedVariable))]
+    for rv in model.free_RVs:
+        if reached := _reached(rv, sources):
+            raise ValueError(
+                f"`{reached}` feeds the prior of `{rv.name}`, so the prior would differ from row to row: only the "
+                "likelihood may depend on a row."
+            )
+    for potential in () if is_joint else model.potentials:
+        if reached := _reached(potential, sources):
+            raise ValueError(
+                f"`{reached}` feeds the pm.Potential `{potential.name}`, which need not be a density of the row: write "
+                "it as the log density of an observed variable, such as a pm.CustomDist."
+            )
+    for rv in () if is_joint else model.observed_RVs:
+        value = model.rvs_to_values[rv]
+        if rv not in inputs and not _reached(value, sources):
+            raise ValueError(
+                f"The model also observes `{rv.name}`, whose value would count in every row: name it in `data` with a "
+                "value for each row, or take it out of the model."
+            )
+    for name, variable in zip(rows, inputs, strict=True):
+        used = [*model.observed_RVs, *(model.rvs_to_values[rv] for rv in model.observed_RVs)]
+        if variable not in model.observed_RVs and variable not in ancestors(used):
+            raise ValueError(f"No observed variable depends on `{name}`: its rows would make no difference.")
+    if doubled := [variable.name for variable in ancestors(values) if variable in inputs]:
+        raise ValueError(f"`{doubled[0]}` is given twice, by itself and by a variable that is observed from it.")
+
+
+def _reached(variable: Variable, sources: list[Any]) -> str:
+    """Name the source that a variable depends on, if any."""
+    upstream = set(ancestors([variable]))
+    return next((str(source.name) for source in sources if source in upstream), "")
 
 
 def as_rows(model: pm.Model, name: str, given: object, declared: np.ndarray) -> np.ndarray:
@@ -126,45 +161,6 @@ def _explain_shape(model: pm.Model, name: str, given: tuple[int, ...], declared:
             return f"{message} Drop the first axis of {quoted(local)} too: these belong to a row."
         return f"{message} If its variables are parameters common to all rows, pass their draws as `posterior`."
     return message
-
-
-def _check_dependence(model: pm.Model, names: tuple[str, ...], is_joint: bool) -> None:
-    """Refuse a model in which a row reaches beyond the likelihood, or in which other data would count in each row."""
-    inputs = [model[name] for name in names]
-    # Where the observed value comes from a data container, the container is the input.
-    values = [model.rvs_to_values[variable] for variable in inputs if variable in model.rvs_to_values]
-    sources = [*inputs, *(variable for variable in ancestors(values) if isinstance(variable, SharedVariable))]
-    for rv in model.free_RVs:
-        if reached := _reached(rv, sources):
-            raise ValueError(
-                f"`{reached}` feeds the prior of `{rv.name}`, so the prior would differ from row to row: only the "
-                "likelihood may depend on a row."
-            )
-    for potential in () if is_joint else model.potentials:
-        if reached := _reached(potential, sources):
-            raise ValueError(
-                f"`{reached}` feeds the pm.Potential `{potential.name}`, which need not be a density of the row: write "
-                "it as the log density of an observed variable, such as a pm.CustomDist."
-            )
-    for rv in () if is_joint else model.observed_RVs:
-        value = model.rvs_to_values[rv]
-        if rv not in inputs and not _reached(value, sources):
-            raise ValueError(
-                f"The model also observes `{rv.name}`, whose value would count in every row: name it in `data` with a "
-                "value for each row, or take it out of the model."
-            )
-    for name, variable in zip(names, inputs, strict=True):
-        used = [*model.observed_RVs, *(model.rvs_to_values[rv] for rv in model.observed_RVs)]
-        if variable not in model.observed_RVs and variable not in ancestors(used):
-            raise ValueError(f"No observed variable depends on `{name}`: its rows would make no difference.")
-    if doubled := [variable.name for variable in ancestors(values) if variable in inputs]:
-        raise ValueError(f"`{doubled[0]}` is given twice, by itself and by a variable that is observed from it.")
-
-
-def _reached(variable: Variable, sources: list[Any]) -> str:
-    """Name the source that a variable depends on, if any."""
-    upstream = set(ancestors([variable]))
-    return next((str(source.name) for source in sources if source in upstream), "")
 
 
 def build_row_logp(model: pm.Model, names: tuple[str, ...]) -> Callable[..., float]:

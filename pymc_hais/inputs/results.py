@@ -293,6 +293,8 @@ def read_evidence(idata: DataTree, estimate: LogZEstimate, problem: Problem, pla
     group, run = idata[EVIDENCE].to_dataset(), _read_run(idata, estimate)
     columns = (group[f"round_{name}"].values.tolist() for name in ("n_temperatures", "value", "mc_se"))
     rounds = tuple(Round(*row) for row in zip(*columns, strict=True))
+    table = idata["estimates"].to_dataset()  # of all methods; the first row is the reported estimate itself
+    others = [table[name].values.tolist()[1:] for name in ("value", "mc_se", "lower", "upper", "shortfall", "method")]
     return Evidence(
         problem,
         plan,
@@ -302,7 +304,10 @@ def read_evidence(idata: DataTree, estimate: LogZEstimate, problem: Problem, pla
         stopped_by=str(idata["posterior"].attrs["stopped_by"]),
         draws=run.log_weights.shape[1],
         n_particles=tuple(group["round_n_particles"].values.tolist()),
-        opinions=_read_opinions(idata, estimate),
+        opinions=tuple(
+            LogZEstimate(value, mc_se, lower, upper, shortfall, method, estimate.log_prior_mass)
+            for value, mc_se, lower, upper, shortfall, method in zip(*others, strict=True)
+        ),
     )
 
 
@@ -333,18 +338,6 @@ def _read_run(idata: DataTree, estimate: LogZEstimate) -> AnnealingRun:
         n_infinite=(counts["n_infinite"] * first).astype(int),
         log_z_dropped=log_dropped + log_z,
     )
-
-
-def _read_opinions(idata: DataTree, estimate: LogZEstimate) -> tuple[LogZEstimate, ...]:
-    """Read the estimates of other methods; the first row is the reported estimate itself."""
-    rows = idata["estimates"].to_dataset()
-    columns = [rows[name].values.tolist() for name in ("value", "mc_se", "lower", "upper", "shortfall")]
-    names = [str(name) for name in rows["method"].values]
-    every = [
-        LogZEstimate(value, mc_se, lower, upper, shortfall, name, estimate.log_prior_mass)
-        for name, value, mc_se, lower, upper, shortfall in zip(names, *columns, strict=True)
-    ]
-    return tuple(every[1:])
 
 
 def check_goes_on(idata: DataTree, one: Mapping[str, np.ndarray]) -> None:

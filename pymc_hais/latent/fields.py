@@ -133,7 +133,13 @@ def find_fields(frozen: pm.Model, layout: Layout, normals: bool = False) -> list
         for owner in [layout.owners[i]]
         if owner in summed or _is_chain(frozen, frozen[owner])
     ]
-    chains = _choose_worthwhile(frozen, layout, found)
+    # Short ones without hyperparameters are not worth compiling.
+    free = set(frozen.free_RVs)
+    chains = [one for one in found if one.is_long or free & set(ancestors(frozen[one.owner].owner.inputs))]
+    n_elements = sum(one.stop - one.start for one in chains)
+    n_beside = layout.n_dims - n_elements
+    if n_beside > _MOST_BESIDE or n_elements * min(n_beside, _MOST_COUNTED) < _WORTHWHILE:
+        chains = [one for one in chains if one.is_long]
     if not normals:
         return chains
     taken = {one.owner for one in chains}
@@ -143,17 +149,6 @@ def find_fields(frozen: pm.Model, layout: Layout, normals: bool = False) -> list
         if owner not in taken and (precision := _find_precision(frozen, owner, layout.shapes[i])) is not None
     ]
     return fields if layout.n_dims - sum(one.stop - one.start for one in fields) <= _MOST_BESIDE else chains
-
-
-def _choose_worthwhile(frozen: pm.Model, layout: Layout, chains: Sequence[Field]) -> list[Field]:
-    """Return the chains that are worth compiling; short ones without hyperparameters are not."""
-    free = set(frozen.free_RVs)
-    chosen = [one for one in chains if one.is_long or free & set(ancestors(frozen[one.owner].owner.inputs))]
-    n_elements = sum(one.stop - one.start for one in chosen)
-    n_beside = layout.n_dims - n_elements
-    if n_beside <= _MOST_BESIDE and n_elements * min(n_beside, _MOST_COUNTED) >= _WORTHWHILE:
-        return chosen
-    return [one for one in chosen if one.is_long]
 
 
 def _find_precision(frozen: pm.Model, owner: str, shape: tuple[int, ...]) -> Precision | None:

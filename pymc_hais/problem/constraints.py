@@ -34,21 +34,19 @@ def build_constraints(spec: Any, layout: Layout) -> LinearConstraints | None:
         )
     lower, upper = np.full(layout.n_dims, -np.inf), np.full(layout.n_dims, np.inf)
     for owner, bounds in spec.items():
-        part, shape = _part(owner, layout)
-        lower[part], upper[part] = _bounds(owner, bounds, shape)
+        if owner not in layout.owners:
+            known = quoted(layout.owners)
+            raise ValueError(f"`constraints` names `{owner}`, but the model's free variables are {known}.")
+        i = layout.owners.index(owner)
+        if layout.names[i] != owner:
+            raise ValueError(
+                f"`{owner}` is sampled as `{layout.names[i]}`, whose transform already keeps it in its support. "
+                "Constrain an untransformed variable such as pm.Flat, or pass `default_transform=None` to its "
+                "distribution."
+            )
+        part = slice(int(layout.offsets[i]), int(layout.offsets[i + 1]))
+        lower[part], upper[part] = _bounds(owner, bounds, layout.shapes[i])
     return LinearConstraints.box(lower, upper)
-
-
-def _part(owner: str, layout: Layout) -> tuple[slice, tuple[int, ...]]:
-    if owner not in layout.owners:
-        raise ValueError(f"`constraints` names `{owner}`, but the model's free variables are {quoted(layout.owners)}.")
-    i = layout.owners.index(owner)
-    if layout.names[i] != owner:
-        raise ValueError(
-            f"`{owner}` is sampled as `{layout.names[i]}`, whose transform already keeps it in its support. Constrain "
-            "an untransformed variable such as pm.Flat, or pass `default_transform=None` to its distribution."
-        )
-    return slice(int(layout.offsets[i]), int(layout.offsets[i + 1])), layout.shapes[i]
 
 
 def _bounds(owner: str, bounds: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

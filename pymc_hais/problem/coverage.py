@@ -62,32 +62,23 @@ def _probes(
     moving, drawing = seeds.spawn(2)
     rng = np.random.default_rng(moving)
     n, none = len(positions), np.full(len(positions), -1)
-    if layout.n_continuous:
-        yield from _around(positions, layout.n_continuous, rng)
+    if n_free := layout.n_continuous:
+        low, centre, high = np.quantile(positions[:, :n_free], [0.25, 0.5, 0.75], axis=0)
+        # Steps outward, in interquartile ranges: further out densities overflow.
+        step = np.clip(rng.standard_cauchy(size=(2, n)), -30.0, 30.0)
+        stretched, shifted, mirrored = positions.copy(), positions.copy(), positions.copy()
+        stretched[:, :n_free] = centre + (positions[:, :n_free] - centre) * (1.0 + np.abs(step[0]))[:, None]
+        yield stretched, none
+        rows, chosen = np.arange(n), np.asarray(rng.integers(n_free, size=n))
+        shifted[rows, chosen] += step[1] * (high - low)[chosen]
+        yield shifted, chosen
+        end = np.where(rng.uniform(size=n) < 0.5, positions.min(axis=0)[chosen], positions.max(axis=0)[chosen])
+        mirrored[rows, chosen] = 2.0 * end - mirrored[rows, chosen]
+        yield mirrored, chosen
     yield rng.permuted(positions, axis=0), none
     if not improper_priors(model):
         with suppress(NotImplementedError, ValueError):  # a prior that cannot be drawn is no matter here
             yield Prior(layout, build_prior(model)).draw(n, drawing).positions, none
-
-
-def _around(
-    positions: np.ndarray, n_continuous: int, rng: np.random.Generator
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield positions that differ from draws in continuous dimensions."""
-    n, free = len(positions), slice(n_continuous)
-    rows, none = np.arange(n), np.full(n, -1)
-    low, centre, high = np.quantile(positions[:, free], [0.25, 0.5, 0.75], axis=0)
-    # Steps outward, in interquartile ranges: further out densities overflow.
-    step = np.clip(rng.standard_cauchy(size=(2, n)), -30.0, 30.0)
-    stretched, shifted, mirrored = positions.copy(), positions.copy(), positions.copy()
-    stretched[:, free] = centre + (positions[:, free] - centre) * (1.0 + np.abs(step[0]))[:, None]
-    yield stretched, none
-    chosen = np.asarray(rng.integers(n_continuous, size=n))
-    shifted[rows, chosen] += step[1] * (high - low)[chosen]
-    yield shifted, chosen
-    end = np.where(rng.uniform(size=n) < 0.5, positions.min(axis=0)[chosen], positions.max(axis=0)[chosen])
-    mirrored[rows, chosen] = 2.0 * end - mirrored[rows, chosen]
-    yield mirrored, chosen
 
 
 def _refuse(

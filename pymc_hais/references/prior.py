@@ -87,7 +87,15 @@ class PriorSampler:
         ``ordered`` variable whose elements differ, or a mistaken ``random`` function.
         """
         with self._drawing:  # calls in other threads would draw from the same random states
-            return self._clip(self._draw(n, seed))
+            values = self._draw(n, seed)
+        clipped = np.zeros(n, dtype=bool)
+        result = []
+        for transform, value in zip(self.transforms, values, strict=True):
+            beyond = _is_beyond(value, transform) | np.isnan(value)
+            edge = np.clip(np.nan_to_num(value, nan=0.0, posinf=np.inf, neginf=-np.inf), -_LARGEST, _highest(transform))
+            result.append(np.where(beyond, edge, value))
+            clipped |= _any(beyond)
+        return result, clipped
 
     def _draw(self, n: int, seed: int) -> list[np.ndarray]:
         reseed_rngs(self._rngs, seed)
@@ -159,16 +167,6 @@ class PriorSampler:
                 for transform in self.transforms
             ]
         ).T
-
-    def _clip(self, values: list[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
-        clipped = np.zeros(len(values[0]), dtype=bool)
-        result = []
-        for transform, value in zip(self.transforms, values, strict=True):
-            beyond = _is_beyond(value, transform) | np.isnan(value)
-            edge = np.clip(np.nan_to_num(value, nan=0.0, posinf=np.inf, neginf=-np.inf), -_LARGEST, _highest(transform))
-            result.append(np.where(beyond, edge, value))
-            clipped |= _any(beyond)
-        return result, clipped
 
 
 @untraced

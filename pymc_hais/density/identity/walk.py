@@ -291,24 +291,22 @@ def _read_builtin(value: Any) -> Parts:
 
 
 def _read_function(value: FunctionType) -> Parts:
+    """Read a function, with the globals that it and all functions in it name, and the modules that they import."""
     if name := packaged_name(value):
         return f"function {name}", []
     own = [value.__code__, value.__defaults__, value.__kwdefaults__, vars(value), *(value.__closure__ or ())]
-    is_packaged = package_of(value.__globals__.get("__name__"))
-    return f"function {value.__qualname__}", own if is_packaged else [*own, *_flat(_globals_of(value))]
-
-
-def _globals_of(function: FunctionType) -> list[tuple[str, Any]]:
-    """Return the globals that a function and all functions in it name, and the modules that they import."""
-    names, global_names, imports = _names_in(function.__code__)
-    known = function.__globals__
+    if package_of(value.__globals__.get("__name__")):
+        return f"function {value.__qualname__}", own
+    names, global_names, imports = _names_in(value.__code__)
+    known = value.__globals__
     # The effect of these builtins is not in the code that calls them; what makers have read is in the object.
     refused = quoted(sorted((global_names & {"__import__", "eval", "exec", "globals", "open"}) - known.keys()))
-    if refused and function.__name__ not in ("__init__", "__new__", "__post_init__"):
-        raise Unreadable(f"`{function.__qualname__}` calls {refused}, whose effect is not in its code")
+    if refused and value.__name__ not in ("__init__", "__new__", "__post_init__"):
+        raise Unreadable(f"`{value.__qualname__}` calls {refused}, whose effect is not in its code")
     found = {name: known[name] for name in global_names - _WRITTEN_BY_PYTHON if name in known}
     found |= {f"import {name}": _imported(level, name, known.get("__package__")) for level, name in imports}
-    return [(name, _used(one, names)) for name, one in sorted(found.items(), key=lambda pair: pair[0])]
+    used = [(name, _used(one, names)) for name, one in sorted(found.items(), key=lambda pair: pair[0])]
+    return f"function {value.__qualname__}", [*own, *_flat(used)]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -118,7 +118,10 @@ def _total_of(node: Apply, rows: Rows) -> Total | None:
         return _TOTALS.get(type(op.scalar_op))
     if _is_product(node) and rows.axes.get(first) != 0 and rows.axes.get(node.inputs[1]) != 1:
         return _SUM if rows.has(first, 1) and rows.has(node.inputs[1], 0) else None
-    if isinstance(op, AdvancedIncSubtensor) and first not in rows.axes and (not rows.in_parts or _are_zeros(first)):
+    if isinstance(op, AdvancedIncSubtensor) and first not in rows.axes:
+        start = spread_out(first)
+        if rows.in_parts and not (isinstance(start, Constant) and not np.any(start.data)):
+            return None
         _, values, *places = node.inputs
         is_added = not (op.set_instead_of_inc or op.ignore_duplicates)
         is_whole = values.type.ndim == 1 + first.type.ndim - len(places)
@@ -184,11 +187,6 @@ def _are_lists(op: Any, places: Sequence[Any], rows: Rows) -> bool:
     """Whether places in the first dimensions of another table are one for each row."""
     is_whole = op.idx_list == tuple(range(len(places))) and all(one.type.dtype != "bool" for one in places)
     return is_whole and all(one.type.ndim == 1 and rows.has(one, 0) for one in places)
-
-
-def _are_zeros(variable: Variable) -> bool:
-    value = spread_out(variable)
-    return isinstance(value, Constant) and not np.any(value.data)
 
 
 # Equal rows ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 from pytensor.compile.builders import SymbolicOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, walk
 from pytensor.scalar import basic as scalars
 from pytensor.scalar.math import Erfcinv, Erfinv, GammaLn
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -149,21 +149,19 @@ def _with_zeros(graph: FunctionGraph) -> set[Any]:
 
 def _behind_choices(graph: FunctionGraph) -> set[Any]:
     """Return what leads to a branch of a choice that depends on parameters by more than functions of numbers."""
-    waiting: list[tuple[Any, bool]] = []
+    branches: list[Any] = []
     for node in graph.apply_nodes:
         if isinstance(scalar_op(node.outputs[0]), scalars.Switch) and not isinstance(node.inputs[0], Constant):
             constants = [one.data for one in node.inputs[1:] if isinstance(one, Constant)]
             if not any(np.all(np.isneginf(data)) for data in constants):  # else the density is zero the other way
-                waiting += [(branch, False) for branch in node.inputs[1:]]
-    seen = set()
-    while waiting:
-        variable, is_far = waiting.pop()
-        node = variable.owner
-        if node is None or (node, is_far) in seen:
-            continue
-        seen.add((node, is_far))
+                branches += [(branch.owner, False) for branch in node.inputs[1:] if branch.owner]
+
+    def sources(place: Any) -> list[Any]:
+        node, is_far = place
         is_far |= not isinstance(node.op, Elemwise | CheckParameterValue)
         # The gradients of an argument that is used for many results are summed.
         shape = node.outputs[0].type.broadcastable if isinstance(node.op, Elemwise) else None
-        waiting += [(one, is_far or (shape is not None and one.type.broadcastable != shape)) for one in node.inputs]
-    return {node for node, is_far in seen if is_far}
+        inputs = [one for one in node.inputs if one.owner]
+        return [(one.owner, is_far or (shape is not None and one.type.broadcastable != shape)) for one in inputs]
+
+    return {node for node, is_far in walk(branches, sources) if is_far}

@@ -18,6 +18,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import walk
 from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
@@ -36,15 +37,9 @@ def largest_terms(log_density: Variable) -> Any:
     Terms that cancel count although their sum is small.  Terms that a condition leaves out do not count.
     """
     found: list[Any] = []
-    seen = set()
-    waiting: list[tuple[Any, tuple[Any, ...]]] = [(log_density, ())]
-    while waiting:
-        variable, conditions = waiting.pop()
-        if (variable, conditions) in seen:
-            continue
-        seen.add((variable, conditions))
-        if (parts := _summands(variable, conditions)) is not None:
-            waiting.extend(parts)
+    whole: Any = (log_density, ())
+    for (variable, conditions), parts in walk([whole], lambda one: _summands(*one), bfs=False, return_children=True):
+        if parts is not None:
             continue
         value = pt.as_tensor(variable, allow_xtensor_conversion=True).astype(pytensor.config.floatX)
         counts = pt.lt(pt.abs(value), np.inf)
