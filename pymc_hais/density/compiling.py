@@ -58,16 +58,7 @@ class OneAtATime:
 
     def __init__(self, function: Any) -> None:
         self._function, self._calling = function, threading.Lock()
-
-    @property
-    def maker(self) -> Any:
-        """Of the function."""
-        return self._function.maker
-
-    @property
-    def vm(self) -> Any:
-        """Of the function."""
-        return self._function.vm
+        self.maker, self.vm = function.maker, function.vm
 
     def __call__(self, *args: Any) -> Any:
         """Wait for calls in other threads, then call the function."""

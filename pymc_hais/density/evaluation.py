@@ -172,8 +172,8 @@ def has_huge_data(model: pm.Model) -> bool:
 
 def compile_written(model: pm.Model, layout: Layout, logp: TensorVariable) -> Callable[[np.ndarray], float]:
     """Compile what PyMC has written as ``model.logp()`` as a function of a flat vector (D,)."""
-    evaluate = _compile_scalars(model, layout, [logp])
-    return lambda position: evaluate(position)[0]
+    evaluate = _compile_at(model, layout, [logp])
+    return lambda position: float(evaluate(position)[0])
 
 
 def build_written_logp(model: pm.Model, layout: Layout, containers: Mapping[str, np.ndarray]) -> WrittenLogp:
@@ -227,11 +227,9 @@ def _impossible_value(model: pm.Model, layout: Layout, positions: np.ndarray, na
     rv = model[name]
     if rv not in model.observed_RVs:
         return ""
-    data, (logp,) = np.asarray(model.rvs_to_values[rv].eval()), model.logp([rv], sum=False)
-    with model:
-        function = compile_interpreted(model.value_vars, [logp])
-    rows = np.stack([function(*_point(model, layout, position).values())[0] for position in positions])
-    never = np.isneginf(rows).all(axis=0)
+    data = np.asarray(model.rvs_to_values[rv].eval())
+    evaluate = _compile_at(model, layout, model.logp([rv], sum=False))
+    never = np.isneginf([evaluate(position)[0] for position in positions]).all(axis=0)
     if never.shape != data.shape or not never.any():
         return ""
     index = tuple(int(i) for i in np.argwhere(never)[0])
@@ -245,12 +243,12 @@ def _impossible_value(model: pm.Model, layout: Layout, positions: np.ndarray, na
 def evaluate_terms(model: pm.Model, layout: Layout, positions: np.ndarray, factors: list[Any]) -> dict[str, np.ndarray]:
     """Evaluate the log density of some variables and potentials (P,) at positions (P, D)."""
     terms = [factor.sum() for factor in model.logp(factors, sum=False)]
-    rows = np.array([*map(_compile_scalars(model, layout, terms), positions)])
+    rows = np.array([*map(_compile_at(model, layout, terms), positions)], dtype=np.float64)
     return {factor.name: rows[:, i] for i, factor in enumerate(factors)}
 
 
-def _compile_scalars(model: pm.Model, layout: Layout, scalars: list[Any]) -> Callable[[np.ndarray], list[float]]:
-    """Compile scalars of the model's values as functions of a position (D,), as written."""
+def _compile_at(model: pm.Model, layout: Layout, outputs: list[Any]) -> Callable[[np.ndarray], list[np.ndarray]]:
+    """Compile graphs of the model's values as functions of a position (D,), as written."""
     with model:  # which knows whether bounds are to be checked
-        function = compile_interpreted(model.value_vars, scalars)
-    return lambda position: [float(value) for value in function(*_point(model, layout, position).values())]
+        function = compile_interpreted(model.value_vars, outputs)
+    return lambda position: function(*_point(model, layout, position).values())

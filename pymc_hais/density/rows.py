@@ -186,6 +186,11 @@ def with_table(model: pm.Model, data: Mapping[str, np.ndarray]) -> Any:
     containers = {variable.name for variable in copied.data_vars}
     for name, value in data.items():
         if name in containers:
+            if not isinstance(copied[name], SharedVariable):
+                raise ValueError(
+                    f"The data container `{name}` is frozen, and cannot take other values: pass the model as it was "
+                    "before freeze_dims_and_data."
+                )
             copied.set_data(name, value)
             continue
         variable = copied[name]

@@ -127,7 +127,6 @@ def with_reference(
         walls=_find_walls(reference, drawn),
     )
     engine = compiler(replace(graph, preparation=None))  # an engine may travel, and never changes its data itself
-    own = with_table(model, {name: value[0] for name, value in rows.items()}) if rows else model
     problem = Problem(
         model,
         layout,
@@ -143,13 +142,20 @@ def with_reference(
     if takes_fit and not layout.sites:
         is_dense = particles_for_dense(layout.n_continuous) > 0
         problem = problem.with_fit(Fitted.none(problem.n_rows, layout.n_dims, is_dense), problem.sites)
+    return _checked(problem, drawn, seeds, identity)
+
+
+def _checked(problem: Problem, drawn: Draws, seeds: Seeds, identity: ModelIdentity | None) -> Problem:
+    """Return the problem with the result of its checks, for the first row of data: its difference and its identity."""
+    model, layout, rows = problem.model, problem.layout, problem.rows
+    own = with_table(model, {name: value[0] for name, value in rows.items()}) if rows else model
     with untraced:
         logp = own.logp()
     of_first_row = replace(problem, model=own)
     is_cheap, undecided = _check_values(of_first_row, compile_written(own, layout, logp), drawn, seeds)
     # Where the likelihood is costly, the reference alone is evaluated at the many draws of this check.
-    evaluate = of_first_row.evaluate if is_cheap and engine.kernel.uses_gradients else None
-    check_draws(own, layout, reference, seeds.of(Use.REFERENCE), evaluate)
+    evaluate = of_first_row.evaluate if is_cheap and problem.engine.kernel.uses_gradients else None
+    check_draws(own, layout, problem.reference, seeds.of(Use.REFERENCE), evaluate)
     return replace(problem, undecided=undecided, identity=identity and identity.with_density(model, logp))
 
 

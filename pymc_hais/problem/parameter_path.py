@@ -9,7 +9,15 @@ import numpy as np
 from pymc_hais.core.messages import shown
 from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Seeds, Use
-from pymc_hais.density import Layout, Model, build_parameter_density, check_state, discrete_names, improper_priors
+from pymc_hais.density import (
+    Layout,
+    Model,
+    build_parameter_density,
+    check_state,
+    discrete_names,
+    improper_priors,
+    read_containers,
+)
 from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.density.layout import on_position
 from pymc_hais.problem.building import CHECK_DRAWS, bind_reference
@@ -49,7 +57,8 @@ def is_geometric(path: Any) -> bool:
 
 
 def _check_path(model: Model, path: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    known = [variable.name for variable in model.data_vars]
+    values = read_containers(model)
+    known = list(values)
     if not isinstance(path, Mapping) or not path or not set(path) <= set(known):
         raise ValueError(
             '`path` must be "geometric" or a dict {pm.Data name: (value at beta = 0, value at beta = 1)}; the model\'s '
@@ -57,7 +66,7 @@ def _check_path(model: Model, path: Any) -> dict[str, tuple[np.ndarray, np.ndarr
         )
     endpoints = {}
     for name, ends in path.items():
-        shape = np.shape(model[name].get_value())
+        shape = values[name].shape
         arrays = [np.asarray(end) for end in ends] if isinstance(ends, tuple | list) or np.ndim(ends) else []
         if len(arrays) != 2 or any(array.shape != shape for array in arrays):
             raise ValueError(

@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from pymc.model.transform.optimization import freeze_dims_and_data
 
 import pymc_hais
 from pymc_hais.estimators import Finding, LogZEstimate
@@ -216,6 +217,14 @@ def test_a_number_of_posterior_draws_is_a_whole_one(n_draws):
 def test_a_posterior_is_a_whole_result(posterior):
     with pytest.raises(ValueError, match=r"`posterior` must be a whole result, .* with a group `posterior`; got "):
         held_out(one_mean(), {"y": np.zeros(3)}, posterior=posterior)
+
+
+def test_rows_of_frozen_data_are_refused():
+    with pm.Model() as model:
+        x = pm.Data("x", 1.0)
+        pm.Normal("y", pm.Normal("a") * x, 1.0, observed=0.0)
+    with pytest.raises(ValueError, match="The data container `x` is frozen, and cannot take other values: pass the mo"):
+        held_out(freeze_dims_and_data(model), {"x": [1.0, 2.0], "y": [0.5, 1.0]})
 
 
 # Findings ------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pymc.model.transform.optimization import freeze_dims_and_data
 from pytensor.graph import Op
 
 import pymc_hais
@@ -147,3 +148,10 @@ def test_the_catalogue_counts_as_refusals_what_the_package_raises(monkeypatch):
     with pytest.raises(ValueError, match="reduction") as raw:
         log_sum_exp(np.zeros(0))
     assert (is_refusal(refused.value), is_refusal(raw.value)) == (True, False)
+
+
+def test_a_path_of_frozen_data_is_refused():
+    with pm.Model() as model:
+        pm.Normal("x", pm.Data("centre", 0.0), 1.0)
+    with pytest.raises(ValueError, match=r"the model's data containers are \[\]; got \['centre'\]"):
+        pymc_hais.sample_hais(model=freeze_dims_and_data(model), path={"centre": (0.0, 1.0)}, progressbar=False)
