@@ -154,11 +154,17 @@ def compile_density(graph: Any, mode: Any, is_compiled: bool = False, **kwargs: 
     With ``is_compiled``, graphs are refused if the Numba linker would call Python for any part of them.
     """
     # The filter set last comes first: errors stay errors while other warnings are silent.
-    refuse = _refuse_object_mode() if is_compiled else contextlib.nullcontext()
-    with graph.model, quiet_compilation(), refuse:
-        # A constant density does not depend on the position.
-        kwargs = {"on_unused_input": "ignore", **kwargs}
-        function = pm.compile(graph.arguments, graph.density, mode=mode, **kwargs)
+    refuse = filtered_warnings("error", _OBJECT_MODE) if is_compiled else contextlib.nullcontext()
+    # A constant density does not depend on the position.
+    kwargs = {"on_unused_input": "ignore", **kwargs}
+    try:
+        with graph.model, quiet_compilation(), refuse:
+            function = pm.compile(graph.arguments, graph.density, mode=mode, **kwargs)
+    except UserWarning as remark:
+        if not is_compiled:
+            raise
+        reason = str(remark).split(". ")[0].replace("Numba will use", "Numba would need")
+        raise NotImplementedError(reason) from None
     function.trust_input = True
     return OneAtATime(function)
 
@@ -184,14 +190,3 @@ def quiet_compilation() -> Iterator[None]:
         ".*Explicitly requested dtype.*",
     ):
         yield
-
-
-@contextlib.contextmanager
-def _refuse_object_mode() -> Iterator[None]:
-    """Turn the Numba linker's remark that it would call an Op's Python code into a NotImplementedError."""
-    with filtered_warnings("error", _OBJECT_MODE):
-        try:
-            yield
-        except UserWarning as remark:
-            reason = str(remark).split(". ")[0].replace("Numba will use", "Numba would need")
-            raise NotImplementedError(reason) from None

@@ -130,7 +130,13 @@ def cut_prepared(
     Of the containers, inputs of the graph in the order of the values, nothing is left in it.  Returns what takes their
     place, its values, and what computes these.
     """
-    known = _known(graph, containers)
+    constant, known = set(), set(containers)  # of it all that depends on containers and constants alone
+    for node in graph.toposort():
+        others = [one for one in node.inputs if one not in constant and not isinstance(one, Constant)]
+        if not others:
+            constant.update(node.outputs)
+        elif all(one in known for one in others):
+            known.update(node.outputs)
 
     def sources(one: Any) -> list[Any]:  # repeating and turning round is left to what comes after, which holds less
         is_passed = one.owner and isinstance(one.owner.op, DimShuffle | Alloc)
@@ -149,15 +155,3 @@ def cut_prepared(
         graph.add_input(arguments[-1])
         graph.replace(variable, arguments[-1], reason="cut_prepared")
     return arguments, arrays, Preparation(tuple(values), tuple(one.shape for one in arrays), function)
-
-
-def _known(graph: FunctionGraph, containers: list[Any]) -> set[Any]:
-    """Return what depends on containers and constants alone, and on some container."""
-    constant, known = set(), set(containers)
-    for node in graph.toposort():
-        others = [one for one in node.inputs if one not in constant and not isinstance(one, Constant)]
-        if not others:
-            constant.update(node.outputs)
-        elif all(one in known for one in others):
-            known.update(node.outputs)
-    return known

@@ -16,7 +16,7 @@ from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.custom import CustomDistRV
 from pymc.distributions.multivariate import CARRV, ICARRV, LKJCorrRV
 from pymc.distributions.transforms import LogExpM1, Ordered
-from pytensor.graph.basic import equal_computations
+from pytensor.graph.basic import Constant, equal_computations
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.exceptions import NotScalarConstantError
@@ -213,12 +213,8 @@ def is_sortable(rv: pt.TensorVariable, transform: Transform | None) -> bool:
     if not is_ordered or not isinstance(op, RandomVariable) or op.ndim_supp != 0 or rv.ndim == 0:
         return False
     parameters: list[Any] = list(op.dist_params(rv.owner))
-    return all(p.ndim == 0 or p.type.broadcastable[-1] or _is_constant_row(p) for p in parameters)
-
-
-def _is_constant_row(parameter: pt.TensorVariable) -> bool:
-    data = getattr(parameter, "data", None)
-    return data is not None and bool(np.all(data == np.asarray(data)[..., :1]))
+    varying = [one for one in parameters if one.ndim > 0 and not one.type.broadcastable[-1]]
+    return all(isinstance(one, Constant) and bool(np.all(one.data == one.data[..., :1])) for one in varying)
 
 
 def log_share_of_order(rv: pt.TensorVariable) -> float:

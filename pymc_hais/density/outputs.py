@@ -42,7 +42,15 @@ def build_outputs(
     variables (``"tau_log__"``) come with ``include_transformed``.  ``containers`` are data that may vary, with their
     present values; the function takes others as its second argument.
     """
-    names = _wanted_names(model, var_names, include_transformed)
+    known = [variable.name for variable in (*model.free_RVs, *model.deterministics)]
+    if unknown := [name for name in var_names or () if name not in known]:
+        raise ValueError(
+            f"`var_names` contains {', '.join(map(repr, unknown))}, but the model's free variables and "
+            f"Deterministics are {', '.join(map(repr, known))}."
+        )
+    names = [name for name in known if var_names is None or name in var_names]
+    if include_transformed:
+        names += [variable.name for variable in model.value_vars if variable.name not in known]
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, list(containers))
     graphs = {variable.name: variable for variable in frozen.unobserved_value_vars}
@@ -68,19 +76,6 @@ def build_outputs(
         return {name: a.reshape((*batch, *a.shape[1:])) for name, a in zip(names, joined, strict=True)}
 
     return evaluate
-
-
-def _wanted_names(model: pm.Model, var_names: Sequence[str] | None, include_transformed: bool) -> list[str]:
-    known = [variable.name for variable in (*model.free_RVs, *model.deterministics)]
-    unknown = [name for name in var_names or () if name not in known]
-    if unknown:
-        raise ValueError(
-            f"`var_names` contains {', '.join(map(repr, unknown))}, but the model's free variables and "
-            f"Deterministics are {', '.join(map(repr, known))}."
-        )
-    names = known if var_names is None else [name for name in known if name in var_names]
-    values = [variable.name for variable in model.value_vars if include_transformed]
-    return [*names, *(name for name in values if name not in known)]
 
 
 def _expression(variable: Any) -> Any:

@@ -31,7 +31,7 @@ from pymc_hais.inputs.results import read_plan
 from pymc_hais.kernels import Gibbs, Hamiltonian
 from pymc_hais.opinions.bridging import thin_rows
 from pymc_hais.planning.starts import GivenDraws, StartOptions, is_auto
-from pymc_hais.problem.constraints import build_constraints, with_walls
+from pymc_hais.problem.constraints import build_constraints
 from pymc_hais.problem.parameter_path import is_geometric
 from pymc_hais.problem.problem import Compiler
 from pymc_hais.run.plan import Own, Plan, is_same_kernel
@@ -181,7 +181,7 @@ def _read_kernels(model: Model, asked: SimpleNamespace, estimators: tuple[str, .
     if asked.constraints is not None:
         if kernel.constraints is not None:
             raise ValueError("`kernel` has constraints of its own beside `constraints`: pass all of them in one place.")
-        kernel = with_walls(kernel, build_constraints(asked.constraints, build_layout(model)))
+        kernel = replace(kernel, constraints=build_constraints(asked.constraints, build_layout(model)))
     if estimators and kernel.constraints is not None:
         raise ValueError(
             f"`estimators` takes no constraints; got {list(estimators)}. Restrict the model by bounded priors instead."

@@ -73,15 +73,12 @@ def check_draws(
     if isinstance(reference, Mixed):
         for part, one in zip(reference.parts, seeds.spawn(len(reference.parts)), strict=True):
             check_draws(model, layout, part, one)
-    elif not _is_known(reference):
-        names = find_mismatches(model, layout, reference, seeds, evaluate)
-        if names:
-            refuse_mismatch(model, names, reference)
-
-
-def _is_known(reference: BoundReference) -> bool:
+        return
     is_own = isinstance(reference, Independent) and isinstance(reference.reference, Gaussian | StudentT | Box)
-    return is_own or isinstance(reference, AnnealedModel)
+    if is_own or isinstance(reference, AnnealedModel):
+        return
+    if names := find_mismatches(model, layout, reference, seeds, evaluate):
+        refuse_mismatch(model, names, reference)
 
 
 def find_mismatches(

@@ -1,13 +1,11 @@
 """``constraints=`` -> walls of the flat vector, and the bounds that a start inside them needs."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.core.protocols import Kernel
 from pymc_hais.density import Layout
 from pymc_hais.kernels import LinearConstraints
 
@@ -78,8 +76,3 @@ def axis_bounds(constraints: LinearConstraints) -> tuple[np.ndarray, np.ndarray]
             else:
                 lower[axis] = max(lower[axis], at)
     return lower, upper
-
-
-def with_walls(kernel: Any, constraints: LinearConstraints | None) -> Kernel:
-    """Return the kernel with these constraints; without any, the kernel as it is."""
-    return kernel if constraints is None else replace(kernel, constraints=constraints)

@@ -11,14 +11,6 @@ from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import Gaussian, StudentT
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """A cached problem and its key; it holds no reference to the model, which can be garbage-collected."""
-
-    recipe: tuple
-    problem: Problem
-
-
 @dataclass(frozen=True, eq=False)
 class _Own:
     """An object of a user's own, which equals nothing but itself."""
@@ -31,7 +23,8 @@ class _Own:
     __hash__ = None  # type: ignore[assignment]
 
 
-_of_models: weakref.WeakKeyDictionary[Any, tuple[_Kept, ...]] = weakref.WeakKeyDictionary()
+#: Model -> its problems, each after what it was built from; they hold no reference to the model.
+_of_models: weakref.WeakKeyDictionary[Any, tuple[tuple[tuple, Problem], ...]] = weakref.WeakKeyDictionary()
 _changing = threading.Lock()
 
 
@@ -40,10 +33,9 @@ def find_problem(
 ) -> Problem | None:
     """Find the problem that an earlier call compiled for the model as it is now, and checked."""
     recipe = _recipe(reference, compiler, takes_fit)
-    for one in _of_models.get(model, ()):
-        problem = one.problem
+    for built_from, problem in _of_models.get(model, ()):
         assert problem.identity is not None
-        if one.recipe == recipe and not problem.identity.difference(identity):
+        if built_from == recipe and not problem.identity.difference(identity):
             return replace(problem, model=model, engine=renew(problem.engine, compiler.cores, compiler.clock))
     return None
 
@@ -60,7 +52,7 @@ def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit
     assert problem.identity is not None
     if problem.identity.unreadable and not is_held:
         return
-    kept = _Kept(_recipe(reference, compiler, takes_fit), replace(problem, model=None))
+    kept = _recipe(reference, compiler, takes_fit), replace(problem, model=None)
     with _changing:
         # Problems that are kept of one model: other references and kernels, or other data.
         _of_models[problem.model] = (kept, *_of_models.get(problem.model, ()))[:3]

@@ -52,7 +52,14 @@ def forward_graph(model: pm.Model, inside: bool = False) -> list[Any]:
     graph = FunctionGraph(outputs=graph_replace(variables, data, strict=False), clone=True)
     draw_right(graph)
     cuts = find_cuts(model) if inside else []
-    _draw_inside(graph, [(i, transforms[i]) for i, rv in enumerate(variables) if rv in cuts])
+    for i in reversed([i for i, rv in enumerate(variables) if rv in cuts]):  # children first: these have drawn parents
+        drawn: Any = graph.outputs[i]
+        bounds = find_bounds(drawn, transforms[i])
+        truncated = pm.Truncated.dist(drawn, *bounds, shape=shapes_of([drawn])[0])
+        # No draw lies beyond a bound by rounding.
+        lower, upper = (limit if one is None else one for one, limit in zip(bounds, (-np.inf, np.inf), strict=True))
+        between = pt.clip(truncated, lower, upper).astype(drawn.dtype)
+        toposort_replace(graph, ((drawn, between),), reverse=True)
     draw_beyond_bounds(graph)
     draws: list[Any] = list(graph.outputs)
     replacements = [
@@ -70,18 +77,6 @@ def forward_graph(model: pm.Model, inside: bool = False) -> list[Any]:
             value = pt.switch(is_outside(output, transform, parameters), np.nan, value)
         values.append(value)
     return replace_rng_nodes(values)
-
-
-def _draw_inside(graph: FunctionGraph, cuts: Sequence[tuple[int, Transform]]) -> None:
-    """Draw outputs of a graph between the bounds of their transforms."""
-    for i, transform in reversed(cuts):  # children first: these have drawn parents still
-        draw: Any = graph.outputs[i]
-        bounds = find_bounds(draw, transform)
-        truncated = pm.Truncated.dist(draw, *bounds, shape=shapes_of([draw])[0])
-        # No draw lies beyond a bound by rounding.
-        lower, upper = (limit if one is None else one for one, limit in zip(bounds, (-np.inf, np.inf), strict=True))
-        inside = pt.clip(truncated, lower, upper).astype(draw.dtype)
-        toposort_replace(graph, ((draw, inside),), reverse=True)
 
 
 def is_outside(draw: Variable, transform: Transform, parameters: Sequence[Any] = ()) -> Any:

@@ -108,7 +108,15 @@ class PriorSampler:
             n_kept += int(accepted.sum())
             kept.append([value[accepted] for value in values])
             if n_tried > _MAX_REJECTION * max(n_kept, 1) + 10 * _BATCH:
-                self._give_up(values, n_tried, n_kept)
+                shares = self._outside(values).mean(axis=1)
+                outside = [name for name, share in zip(self.names, shares, strict=True) if share > 0]
+                raise UnusablePriorError(
+                    f"Of {n_tried} joint prior draws only {n_kept} are inside the support that the transforms allow; "
+                    f"most draws of {quoted(outside)} are NaN or outside. For an ordered variable, give all its "
+                    "elements the same prior (then draws are sorted) or parameters that already increase; otherwise "
+                    "check the variable's parameters, its `random` function and its `transform`.",
+                    outside,
+                )
         return [np.concatenate([k[i] for k in kept])[:n] for i in range(len(self.names))]
 
     def count_kept(self, n_calls: int, seed: int) -> int:
@@ -145,17 +153,6 @@ class PriorSampler:
                 _any(np.isnan(value)) & (transform != "simplex") & ~(is_beyond & (transform in _OF_CHILDREN))
                 for value, transform in drawn
             ]
-        )
-
-    def _give_up(self, values: list[np.ndarray], n_tried: int, n_kept: int) -> None:
-        share = self._outside(values).mean(axis=1)
-        outside = [name for name, s in zip(self.names, share, strict=True) if s > 0]
-        raise UnusablePriorError(
-            f"Of {n_tried} joint prior draws only {n_kept} are inside the support that the transforms allow; most "
-            f"draws of {quoted(outside)} are NaN or outside. For an ordered variable, give all its elements the same "
-            "prior (then draws are sorted) or parameters that already increase; otherwise check the "
-            "variable's parameters, its `random` function and its `transform`.",
-            outside,
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -13,7 +14,6 @@ from scipy import stats
 from pymc_hais import Box, Gaussian, Hamiltonian, LinearConstraints, Mixture, RandomWalk, StudentT
 from pymc_hais.core.seeds import Seeds
 from pymc_hais.problem.building import build_problem
-from pymc_hais.problem.constraints import with_walls
 from pymc_hais.problem.problem import Compiler
 from tests.front_door import assert_right, estimate
 
@@ -63,7 +63,8 @@ class Ring(Disc):
 
 
 def build(model, reference, constraints=None, kernel=None, mode="FAST_COMPILE"):
-    kernel = with_walls(Hamiltonian() if kernel is None else kernel, constraints)
+    kernel = Hamiltonian() if kernel is None else kernel
+    kernel = kernel if constraints is None else replace(kernel, constraints=constraints)
     return build_problem(model, reference, Compiler(kernel, compile_kwargs={"mode": mode}), Seeds((1,)))
 
 
