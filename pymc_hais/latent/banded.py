@@ -55,8 +55,8 @@ class Banded:
         with quiet_compilation():
             return list(rewrite_for_gradients(arrays, "canonicalize", "specialize"))
 
-    def write_way(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
-        """Write the factor's diagonal, s in the end, and the way from the point to x of coordinates z (K,)."""
+    def write_displacement(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
+        """Write the factor's diagonal, s in the end, and the displacement from the point to x of coordinates z (K,)."""
         diagonal, off, gradient = arrays
         own, beside = _write_blocks(self.pattern, diagonal, off)
         right = [gradient, *([pt.ones_like(z)] if self.of_sum else [])]
@@ -70,9 +70,9 @@ class Banded:
             scale = pt.sqrt(1.0 + self.of_sum * length)
             ahead = ahead - (1.0 - 1.0 / scale) / length * (w * ahead).sum() * w
             step = step - self.of_sum / scale**2 * (w * step).sum() * w
-        way = BlockBack()(factor, coupling, inverse, step + ahead)
+        displacement = BlockBack()(factor, coupling, inverse, step + ahead)
         roots = pt.diagonal(factor, axis1=1, axis2=2).ravel()
-        return pt.concatenate([roots, scale[None]]), way.ravel()[self.pattern.slots]
+        return pt.concatenate([roots, scale[None]]), displacement.ravel()[self.pattern.slots]
 
     @np.errstate(all="ignore")  # of values beyond the range of floating point
     def compute_factor(self, arrays: Sequence[np.ndarray]) -> Bands:
@@ -87,18 +87,18 @@ class Banded:
         scale = np.sqrt(1.0 + self.of_sum * np.sum(w * w, axis=1, keepdims=True))
         return Bands(entries, step, w, np.concatenate([roots, scale], axis=1))
 
-    def compute_step(self, factor: Bands, z: np.ndarray) -> np.ndarray:
-        """Compute the ways from the point to x (n, K) of coordinates."""
+    def compute_displacement(self, factor: Bands, z: np.ndarray) -> np.ndarray:
+        """Compute the displacements from the point to x (n, K) of coordinates."""
         scale = factor.diagonal[:, -1:]
         ahead = _stretch(factor, z[:, self.pattern.order], 1.0 / scale) + _stretch(factor, factor.step, scale**-2)
         matched = zip(factor.entries, ahead, strict=True)
         return np.stack([self.pattern.solve_back(self.pattern.factor(*one), right) for one, right in matched])
 
     def compute_coordinates(self, factor: Bands, step: np.ndarray) -> np.ndarray:
-        """Compute the coordinates (n, K) of ways from the point to x."""
+        """Compute the coordinates (n, K) of displacements from the point to x."""
         scale = factor.diagonal[:, -1:]
         matched = zip(factor.entries, step, strict=True)
-        ahead = np.stack([self.pattern.multiply_back(self.pattern.factor(*one), way) for one, way in matched])
+        ahead = np.stack([self.pattern.multiply_back(self.pattern.factor(*one), right) for one, right in matched])
         z = _stretch(factor, ahead - _stretch(factor, factor.step, scale**-2), scale)
         return z[:, self.pattern.place]
 
@@ -188,25 +188,26 @@ class BlockBack(WrittenOut):
         after = pt.concatenate([coupling[1:], pt.zeros_like(coupling[:1])])
         zero = pt.zeros(right.type.shape[1], dtype=right.dtype)
         # The coupling is that of the block after with this one.
-        (way,) = recur(
+        (displacement,) = recur(
             lambda inverse, coupling, right, after: inverse.T @ (right - coupling.T @ after),
             [inverse, after, right],
             [zero],
             go_backwards=True,
         )
-        return [way[::-1]]
+        return [displacement[::-1]]
 
     def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
         """Go down."""
-        (_, coupling, inverse, _), (way,) = inputs, outputs
-        zero = pt.zeros(way.type.shape[1], dtype=way.dtype)
+        (_, coupling, inverse, _), (found,) = inputs, outputs
+        zero = pt.zeros(found.type.shape[1], dtype=found.dtype)
         (of_right,) = recur(
             lambda inverse, coupling, right, before: inverse @ (right - coupling @ before),
             [inverse, coupling, output_gradients[0]],
             [zero],
         )
         before = pt.concatenate([zero[None], of_right[:-1]])
-        return [-way[:, :, None] * of_right[:, None], -way[:, :, None] * before[:, None], disconnected_type(), of_right]
+        of_factor, of_coupling = (-found[:, :, None] * one[:, None] for one in (of_right, before))
+        return [of_factor, of_coupling, disconnected_type(), of_right]
 
 
 def _eliminate(own: Any, beside: Any, columns: Any, solved: Any, inverse: Any) -> tuple[Any, ...]:

@@ -31,22 +31,22 @@ class Lower(NamedTuple):
         return np.diagonal(self.matrix, axis1=1, axis2=2)
 
 
-class DenseWays(WrittenOut):
-    """The diagonal of the factor of a matrix (K, K), and the way from the point to x of coordinates z (K,).
+class DenseDisplacement(WrittenOut):
+    """The diagonal of the factor of a matrix (K, K), and the displacement from the point to x of coordinates z (K,).
 
-    Its gradients take the inverse of the factor, which the way takes as well (Murray 2016, "Differentiation of the
-    Cholesky decomposition", arXiv:1602.07527, equation 10).
+    Its gradients take the inverse of the factor, which the displacement takes as well (Murray 2016, "Differentiation
+    of the Cholesky decomposition", arXiv:1602.07527, equation 10).
     """
 
     def build_inner_graph(self, matrix: TensorVariable, gradient: TensorVariable, z: TensorVariable) -> list[Any]:
-        """Return the diagonal, the way, and what the gradients need: L^-1, and the Newton step as L^-1 g."""
+        """Return the diagonal, the displacement, and what the gradients need: L^-1, and the Newton step as L^-1 g."""
         factor = pt.linalg.cholesky(matrix, lower=True, on_error="nan")
         inverse = InverseFactor()(factor)
         step = inverse @ gradient
         return [pt.diagonal(factor), (z + step) @ inverse, inverse, step]
 
     def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
-        """Differentiate the diagonal and the way: no density looks at the rest."""
+        """Differentiate the diagonal and the displacement: no density looks at the rest."""
         (*_, z), (root, _, inverse, step) = inputs, outputs
         of_root, of_way = gradients_of(output_gradients, 2)
         n = root.type.shape[0]
@@ -81,10 +81,10 @@ class Dense:
         products = pt.outer(scale, scale) * _products(matrix, weights)
         return [pt.diag(precision) + share * products, slope + share * scale * (matrix @ slopes)]
 
-    def write_way(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
-        """Write the factor's diagonal (K,) and the way from the point to x of coordinates z (K,)."""
-        root, way, *_ = DenseWays()(*arrays, z)
-        return root, way
+    def write_displacement(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
+        """Write the factor's diagonal (K,) and the displacement from the point to x of coordinates z (K,)."""
+        root, displacement, *_ = DenseDisplacement()(*arrays, z)
+        return root, displacement
 
     @np.errstate(all="ignore")  # of values beyond the range of floating point
     def compute_factor(self, arrays: Sequence[np.ndarray]) -> Lower:
@@ -92,12 +92,12 @@ class Dense:
         factor = np.stack([_cholesky(one) for one in arrays[0]])
         return Lower(factor, np.linalg.solve(factor, arrays[1][..., None])[..., 0])
 
-    def compute_step(self, factor: Lower, z: np.ndarray) -> np.ndarray:
-        """Compute the ways from the point to x (n, K) of coordinates."""
+    def compute_displacement(self, factor: Lower, z: np.ndarray) -> np.ndarray:
+        """Compute the displacements from the point to x (n, K) of coordinates."""
         return np.linalg.solve(factor.matrix.swapaxes(1, 2), (z + factor.step)[..., None])[..., 0]
 
     def compute_coordinates(self, factor: Lower, step: np.ndarray) -> np.ndarray:
-        """Compute the coordinates (n, K) of ways from the point to x."""
+        """Compute the coordinates (n, K) of displacements from the point to x."""
         return (factor.matrix.swapaxes(1, 2) @ step[..., None])[..., 0] - factor.step
 
 

@@ -100,7 +100,7 @@ class Field:
         return not isinstance(self.precision, Tridiagonal)
 
     def differences(self, xp: Any, chains: Any) -> Any:
-        """Return what the variable has (..., K) of chains, or of ways between two."""
+        """Return what the variable has (..., K) of chains, or of displacements between two."""
         if self.weights is None:
             return chains
         rows = chains.reshape((*chains.shape[:-1], -1, self.length))
@@ -108,7 +108,7 @@ class Field:
         return (steps / self.weights).astype(chains.dtype).reshape(chains.shape)
 
     def sums(self, own: Any) -> Any:
-        """Return the chains (..., K) of what the variable has, or the ways between two."""
+        """Return the chains (..., K) of what the variable has, or the displacements between two."""
         if self.weights is None:
             return own
         rows = own.reshape((*own.shape[:-1], -1, self.length))

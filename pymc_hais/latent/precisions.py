@@ -43,17 +43,17 @@ class Precision[F: Factor](Protocol):
     def expand(self, near: Nearby) -> Sequence[Any]:
         """Write the arrays of log prior + share * the rest at a point, as graphs without an axis of particles."""
 
-    def write_way(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
-        """Write the diagonal (K,) of L and the way A^-1 g + L'^-1 z (K,) from the point to x, as graphs."""
+    def write_displacement(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
+        """Write the diagonal (K,) of L and the displacement A^-1 g + L'^-1 z (K,) from the point to x, as graphs."""
 
     def compute_factor(self, arrays: Sequence[np.ndarray]) -> F:
         """Compute the factors of arrays that all have an axis of particles in front."""
 
-    def compute_step(self, factor: F, z: np.ndarray) -> np.ndarray:
-        """Compute the ways from the point to x (n, K) of coordinates."""
+    def compute_displacement(self, factor: F, z: np.ndarray) -> np.ndarray:
+        """Compute the displacements from the point to x (n, K) of coordinates."""
 
     def compute_coordinates(self, factor: F, step: np.ndarray) -> np.ndarray:
-        """Compute the coordinates (n, K) of ways from the point to x."""
+        """Compute the coordinates (n, K) of displacements from the point to x."""
 
 
 def curvature(term: Variable, variable: Variable) -> tuple[Any, Any]:

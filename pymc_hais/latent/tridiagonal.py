@@ -1,4 +1,4 @@
-"""Tridiagonal matrices by recurrences: factors, ways that they lead, and gradients, in numbers and as graphs."""
+"""Tridiagonal matrices by recurrences: factors, displacements and gradients, in numbers and as graphs."""
 
 import functools
 from collections.abc import Sequence
@@ -51,10 +51,10 @@ class Tridiagonal:
         with quiet_compilation():
             return Bands(*rewrite_for_gradients(bands, "canonicalize", "specialize"))
 
-    def write_way(self, bands: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
-        """Write the factor's diagonal (K,) and the way from the point to x of coordinates z (K,)."""
-        root, way, *_ = Ways()(*bands, z)
-        return root, way
+    def write_displacement(self, bands: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
+        """Write the factor's diagonal (K,) and the displacement from the point to x of coordinates z (K,)."""
+        root, displacement, *_ = Displacement()(*bands, z)
+        return root, displacement
 
     @np.errstate(all="ignore")  # of values beyond the range of floating point
     def compute_factor(self, bands: Sequence[np.ndarray]) -> Bidiagonal:
@@ -68,8 +68,8 @@ class Tridiagonal:
         return Bidiagonal(diagonal, off, step)
 
     @np.errstate(all="ignore")  # of values beyond the range of floating point
-    def compute_step(self, factor: Bidiagonal, z: np.ndarray) -> np.ndarray:
-        """Compute the ways from the point to x (n, K) of coordinates."""
+    def compute_displacement(self, factor: Bidiagonal, z: np.ndarray) -> np.ndarray:
+        """Compute the displacements from the point to x (n, K) of coordinates."""
         step, right = np.empty_like(z), z + factor.step
         last = np.zeros(len(z))
         for k in reversed(range(z.shape[1])):
@@ -77,7 +77,7 @@ class Tridiagonal:
         return step
 
     def compute_coordinates(self, factor: Bidiagonal, step: np.ndarray) -> np.ndarray:
-        """Compute the coordinates (n, K) of ways from the point to x."""
+        """Compute the coordinates (n, K) of displacements from the point to x."""
         after = np.concatenate([step[:, 1:], np.zeros((len(step), 1))], axis=1)
         return factor.diagonal * step + factor.off * after - factor.step
 
@@ -97,11 +97,12 @@ def _bands(term: TensorVariable, point: TensorVariable) -> Bands:
     return Bands(diagonal, off, gradient.ravel())
 
 
-class Ways(WrittenOut):
-    """The factor of bands (K,), and the way from the point to x of coordinates z (K,).
+class Displacement(WrittenOut):
+    """The factor of bands (K,), and the displacement from the point to x of coordinates z (K,).
 
-    PyTensor would differentiate each recurrence by one that carries whole arrays along.  This one goes each way once,
-    for the gradients of the factor's diagonal and of the way alone: no density looks at the rest.
+    PyTensor would differentiate each recurrence by one that carries whole arrays along.  This one goes in each
+    direction once, for the gradients of the factor's diagonal and of the displacement alone: no density depends on the
+    rest.
     """
 
     def build_inner_graph(
@@ -110,21 +111,21 @@ class Ways(WrittenOut):
         """Factorise from the first row to the last, and substitute back."""
         zero = pt.zeros((), dtype=z.dtype)
         root, coupling, step = recur(functools.partial(_eliminate, pt), [diagonal, off, gradient], [None, zero, zero])
-        (way,) = recur(_substitute, [root, coupling, z + step], [zero], go_backwards=True)
-        return [root, way[::-1], coupling, step]
+        (displacement,) = recur(_substitute, [root, coupling, z + step], [zero], go_backwards=True)
+        return [root, displacement[::-1], coupling, step]
 
     def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
-        """Solve from the first row to the last for the gradient of the way, and then back."""
-        (diagonal, _, _, z), (root, way, coupling, step) = inputs, outputs
+        """Solve from the first row to the last for the gradient of the displacement, and then back."""
+        (diagonal, _, _, z), (root, displacement, coupling, step) = inputs, outputs
         of_root, of_way = gradients_of(output_gradients, 2)
         zero = pt.zeros((), dtype=z.dtype)
         of_root = pt.zeros_like(root) if of_root is None else of_root
         of_way = pt.zeros_like(root) if of_way is None else of_way
         before = pt.concatenate([zero[None], coupling[:-1]])  # of each row with the one before
-        after = pt.concatenate([way[1:], zero[None]])
+        after = pt.concatenate([displacement[1:], zero[None]])
         (of_z,) = recur(_substitute, [root, before, of_way], [zero])
         last = pt.concatenate([zero[None], step[:-1]])
-        given = [diagonal, root, coupling, step, before, last, of_root - way * of_z, -after * of_z, of_z]
+        given = [diagonal, root, coupling, step, before, last, of_root - displacement * of_z, -after * of_z, of_z]
         found = recur(_pull, given, [None, None, None, zero, zero], go_backwards=True)
         return [*(one[::-1] for one in found[:3]), of_z]
 

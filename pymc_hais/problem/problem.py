@@ -87,7 +87,7 @@ class Problem:
     reference: BoundReference
     engine: Engine
     fitted: Fitted | None = None  # mixed with the reference; None on a path that does not take one
-    #: The way from the particles' coordinates to the model's flat vector; None if they are the same.
+    #: The map from the particles' coordinates to the model's flat vector; None if they are the same.
     chart: Chart | None = None
     sites: Sites | None = None  # of the chart
     #: Observed variables or data containers that differ from row to row (R, ...); empty for the model as it is (R = 1).

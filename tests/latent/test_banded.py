@@ -1,4 +1,4 @@
-"""The ways of banded matrices against dense ones and differences; and whose density is one of areas with neighbours."""
+"""Displacements by banded matrices against dense ones and differences; and whose density is one of neighbours."""
 
 import numpy as np
 import pymc as pm
@@ -20,15 +20,15 @@ RNG = np.random.default_rng(6)
 
 @pytest.mark.parametrize(("n", "of_sum"), [(2, 0.0), (9, 0.3)])
 def test_graphs_are_the_numbers_and_gradients_their_slopes(n, of_sum):
-    """Of the way, as of a likelihood, and of the factor, as of a Jacobian."""
+    """Of the displacement, as of a likelihood, and of the factor, as of a Jacobian."""
     pattern = Pattern.of(csr_array(neighbours(n)))
     banded = Banded(pattern, of_sum)
     inputs = [pt.vector(name, shape=(size,)) for name, size in zip("aogz", (n, len(pattern.first), n, n), strict=True)]
-    root, way = banded.write_way(inputs[:3], inputs[3])
+    root, displacement = banded.write_displacement(inputs[:3], inputs[3])
     weights = RNG.normal(size=n)
-    total = (weights * pt.tanh(way)).sum() + 0.7 * pt.log(root).sum()
+    total = (weights * pt.tanh(displacement)).sum() + 0.7 * pt.log(root).sum()
     slopes = pytensor.grad(total, inputs)
-    function = pytensor.function(inputs, [root, way, total, *slopes], mode="FAST_COMPILE")
+    function = pytensor.function(inputs, [root, displacement, total, *slopes], mode="FAST_COMPILE")
     off = RNG.normal(size=len(pattern.first))
     values = [np.full(n, 0.0), off, *RNG.normal(size=(2, n))]
     matrix = np.zeros((n, n))
@@ -39,13 +39,13 @@ def test_graphs_are_the_numbers_and_gradients_their_slopes(n, of_sum):
     factor = banded.compute_factor([one[None] for one in values[:3]])
     assert 2.0 * np.log(found_root).sum() == pytest.approx(np.linalg.slogdet(matrix)[1], abs=1e-10)
     assert np.log(factor.diagonal).sum() == pytest.approx(np.log(found_root).sum(), abs=1e-10)
-    step = banded.compute_step(factor, values[3][None])
+    step = banded.compute_displacement(factor, values[3][None])
     np.testing.assert_allclose(found_way, step[0], rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(banded.compute_coordinates(factor, step)[0], values[3], rtol=1e-10, atol=1e-12)
-    # From the point the way of zero is the Newton step, and those of units have the inverse as their covariance.
-    newton = banded.compute_step(factor, np.zeros((1, n)))[0]
+    # The displacement of zero is the Newton step, and those of units have the inverse as their covariance.
+    newton = banded.compute_displacement(factor, np.zeros((1, n)))[0]
     np.testing.assert_allclose(newton, np.linalg.solve(matrix, values[2]), rtol=1e-9, atol=1e-12)
-    units = np.stack([banded.compute_step(factor, unit[None])[0] - newton for unit in np.eye(n)])
+    units = np.stack([banded.compute_displacement(factor, unit[None])[0] - newton for unit in np.eye(n)])
     np.testing.assert_allclose(units.T @ units, np.linalg.inv(matrix), rtol=1e-9, atol=1e-12)
 
     def end(i, move):

@@ -1,4 +1,4 @@
-"""The ways of dense matrices against numbers and differences; and what is a linear predictor, read from the graph."""
+"""Displacements by dense matrices against numbers and differences; and linear predictors, read from the graph."""
 
 import numpy as np
 import pymc as pm
@@ -8,7 +8,7 @@ import pytest
 
 from pymc_hais.density import build_layout, has_normal_fields
 from pymc_hais.density.containers import freeze_with_inputs
-from pymc_hais.latent.dense import Dense, DenseWays
+from pymc_hais.latent.dense import Dense, DenseDisplacement
 from pymc_hais.latent.fields import find_fields
 from pymc_hais.latent.precisions import Nearby
 
@@ -19,21 +19,21 @@ X, Y = RNG.normal(size=(20, N)), RNG.normal(size=20)
 
 @pytest.mark.parametrize("share", [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
 def test_graphs_are_the_numbers_and_gradients_their_slopes(share):
-    """Of the way alone, as of a likelihood; of the factor, as of a Jacobian; and of both."""
+    """Of the displacement alone, as of a likelihood; of the factor, as of a Jacobian; and of both."""
     n = 5
     inputs = [pt.matrix("a", shape=(n, n)), *(pt.vector(name, shape=(n,)) for name in ("gradient", "z"))]
-    root, way, *_ = DenseWays()(*inputs)
+    root, displacement, *_ = DenseDisplacement()(*inputs)
     of_way, of_root = share
     weights = RNG.normal(size=(2, n))
-    total = of_way * (weights[0] * pt.tanh(way)).sum() + of_root * (weights[1] * pt.log(root)).sum()
+    total = of_way * (weights[0] * pt.tanh(displacement)).sum() + of_root * (weights[1] * pt.log(root)).sum()
     slopes = pytensor.grad(total, inputs, disconnected_inputs="ignore")
-    function = pytensor.function(inputs, [root, way, total, *slopes], mode="FAST_COMPILE")
+    function = pytensor.function(inputs, [root, displacement, total, *slopes], mode="FAST_COMPILE")
     half = RNG.normal(size=(n, n))
     values = [half @ half.T + n * np.eye(n), *RNG.normal(size=(2, n))]
     found_root, found_way, _, *found = function(*values)
     factor = Dense().compute_factor([one[None] for one in values[:2]])
     np.testing.assert_allclose(found_root, factor.diagonal[0], rtol=1e-12)
-    np.testing.assert_allclose(found_way, Dense().compute_step(factor, values[2][None])[0], rtol=1e-12)
+    np.testing.assert_allclose(found_way, Dense().compute_displacement(factor, values[2][None])[0], rtol=1e-12)
     back = Dense().compute_coordinates(factor, found_way[None])
     np.testing.assert_allclose(back[0], values[2], rtol=1e-10, atol=1e-12)
 

@@ -1,4 +1,4 @@
-"""The way between a model's flat vector and the coordinates of its particles: in numbers, and as graphs."""
+"""The map between a model's flat vector and the coordinates of its particles: in numbers, and as graphs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Sites:
 
 @dataclass(frozen=True)
 class Chart:
-    """The way from the coordinates z to a model's flat vector x, and back."""
+    """The map from the coordinates z to a model's flat vector x, and back."""
 
     is_moved: np.ndarray  # of bool (D,): which elements have parents; the others stay as they are, but for the fields
     depth: int  # the longest line of parents
@@ -103,8 +103,9 @@ class Chart:
             mean, log_sd = self._normal(x, sites)
             x = np.where(self.is_moved, mean + np.exp(log_sd) * z, first)
         for i, chain in enumerate(self.fields):
-            way = chain.differences(np, chain.precision.compute_step(self._factor(i, x, sites), z[:, chain.part]))
-            x = np.concatenate([x[:, : chain.start], sites.shift[chain.part] + way, x[:, chain.stop :]], axis=1)
+            displacement = chain.precision.compute_displacement(self._factor(i, x, sites), z[:, chain.part])
+            own = sites.shift[chain.part] + chain.differences(np, displacement)
+            x = np.concatenate([x[:, : chain.start], own, x[:, chain.stop :]], axis=1)
         return x
 
     def to_coordinates(self, x: np.ndarray, sites: Sites) -> np.ndarray:
@@ -112,8 +113,8 @@ class Chart:
         mean, log_sd = self._normal(x, sites)
         z = np.where(self.is_moved, (x - mean) * np.exp(-log_sd), self._mix(x, np.linalg.inv(sites.mix)))
         for i, chain in enumerate(self.fields):
-            way = chain.sums(x[:, chain.part] - sites.shift[chain.part])
-            z[:, chain.part] = chain.precision.compute_coordinates(self._factor(i, x, sites), way)
+            displacement = chain.sums(x[:, chain.part] - sites.shift[chain.part])
+            z[:, chain.part] = chain.precision.compute_coordinates(self._factor(i, x, sites), displacement)
         return z
 
     def log_jacobian(self, x: np.ndarray, sites: Sites) -> np.ndarray:
@@ -261,7 +262,7 @@ def recentre(
         chain, value_var = chains[one.owner], frozen.rvs_to_values[frozen[one.owner]]
         point = written[chain]
         arrays = expand(one, terms, written, points, value_var, chain, sites[0][one.part])
-        root, step = one.precision.write_way(arrays, coordinates[one.part])
+        root, step = one.precision.write_displacement(arrays, coordinates[one.part])
         whole = point + step.reshape(point.type.shape).astype(point.dtype)
         written[chain] = chain.type.filter_variable(whole)
         if one.is_summed:
