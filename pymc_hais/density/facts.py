@@ -40,11 +40,11 @@ from pymc_hais.density.compat import (
 from pymc_hais.density.compiling import compile_interpreted, evaluate_once, untraced
 from pymc_hais.density.layout import Layout, is_circular, name_transform, steps_of
 from pymc_hais.density.markov.markov import find_log_mass, find_markov
-from pymc_hais.density.sites.variables import FlatDiscreteRV, distribution_of, evaluate_fixed, is_discrete
+from pymc_hais.density.sites.variables import FlatDiscreteRV, distribution_of, evaluate_without, is_discrete
 
 #: Transforms whose range is all positive numbers: one can stand for another.
 _POSITIVE = (LogTransform, LogExpM1)
-#: Variable -> its transform, and whether that keeps all: many ask, and the answer takes graphs.
+#: Cache: variable -> its transform, and whether that keeps all of its distribution, which takes graphs to find.
 _kept: weakref.WeakKeyDictionary[Any, tuple[Any, bool]] = weakref.WeakKeyDictionary()
 _IMPROPER = {FlatRV: "pm.Flat", HalfFlatRV: "pm.HalfFlat", ICARRV: "pm.ICAR"}
 
@@ -262,7 +262,7 @@ def log_count(model: pm.Model, layout: Layout) -> float:
     total = 0.0
     for rv in model.free_RVs:
         if isinstance(rv.owner.op, FlatDiscreteRV):
-            limits = [evaluate_fixed(one, set(model.free_RVs)) for one in rv.owner.inputs[2:]]
+            limits = [evaluate_without(one, set(model.free_RVs)) for one in rv.owner.inputs[2:]]
             if any(limit is None for limit in limits):
                 raise ValueError(
                     f"The limits of the FlatDiscrete variable `{rv.name}` depend on other free variables, so that the "

@@ -38,36 +38,23 @@ EVIDENCE = "log_marginal_likelihood"
 COUNTS = ("divergent_share", "n_nan", "n_infinite", "dropped_share")
 #: Numbers of an estimate that are kept as they are.
 NUMBERS = ("value", "mc_se", "shortfall", "lower", "upper", "log_prior_mass")
-#: Names in files of versions before 0.3 -> names today.
-_RENAMED = {
-    "pareto_k": "weight_degeneracy",
-    "few_ancestors": "weight_degeneracy",
-    "no_weight": "weight_degeneracy",
-    "chains_disagree": "estimates_disagree",
-    "rounds_disagree": "estimates_disagree",
-    "reverse_disagrees": "estimates_disagree",
-    "interrupted": "standard_error",
-    "wide_gap": "standard_error",
-    "low_acceptance": "rejected_moves",
-    "divergences": "rejected_moves",
-    "flat": "unreached",
-    "nan": "not_finite",
-    "prior_range": "not_finite",
-    "memory": "underdispersion",
-    "short_pilot": "unfinished",
-    "fewer_particles": "unfinished",
-    "prior_draws": "prior_density",
-    "prior_mass": "prior_density",
-    "wrong_odds": "calibration",  # no run checks it today
-    "bounds_crossed": "calibration",
-    "ranks": "calibration",
-    "few_draws": "poor_draws",
-    "poor_overlap": "poor_draws",
-    "not_posterior": "poor_draws",
-    "data_unknown": "no_data",
-    "one_result": "dependent_results",
-    "shared_seed": "dependent_results",
+#: Names of findings -> their names in files of versions before 0.3.
+_FORMER = {
+    "weight_degeneracy": ("pareto_k", "few_ancestors", "no_weight"),
+    "estimates_disagree": ("chains_disagree", "rounds_disagree", "reverse_disagrees"),
+    "standard_error": ("interrupted", "wide_gap"),
+    "rejected_moves": ("low_acceptance", "divergences"),
+    "unreached": ("flat",),
+    "not_finite": ("nan", "prior_range"),
+    "underdispersion": ("memory",),
+    "unfinished": ("short_pilot", "fewer_particles"),
+    "prior_density": ("prior_draws", "prior_mass"),
+    "calibration": ("bounds_crossed", "ranks", "wrong_odds"),  # no run checks the odds today
+    "poor_draws": ("few_draws", "poor_overlap", "not_posterior"),
+    "no_data": ("data_unknown",),
+    "dependent_results": ("one_result", "shared_seed"),
 }
+_RENAMED = {former: name for name, every in _FORMER.items() for former in every}
 #: Groups of a whole result, made of all draws.
 _GROUPS = ("posterior", "sample_stats", "annealing", EVIDENCE, "estimates")
 #: Groups that stay as they are.

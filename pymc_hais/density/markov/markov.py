@@ -27,7 +27,7 @@ from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.density.markov.patterns import Pattern
 from pymc_hais.density.sites.variables import distribution_of
 
-#: Variable -> its field, and the mass of its density: many ask, and the answer takes graphs.
+#: Cache: variable -> its field, and the log mass of its density, which takes a compiled graph.
 _masses: weakref.WeakKeyDictionary[Any, tuple[Any, float | None]] = weakref.WeakKeyDictionary()
 
 
@@ -142,7 +142,7 @@ def _number(variable: Variable) -> float | None:
 
 
 def _field(data: np.ndarray | csr_array, tau: float | None = None, of_sum: float = 0.0) -> Markov:
-    """Return the one field of some neighbours: many ask, and its pattern takes time."""
+    """Return the field of some neighbours; equal neighbours share one, as its pattern takes time."""
     weights = csr_array(data if data.ndim == 2 else np.reshape(data, data.shape[-2:]))
     parts = weights.data.astype(np.float64), weights.indices.astype(np.int32), weights.indptr.astype(np.int32)
     return _field_of(weights.shape, *(one.tobytes() for one in parts), tau, of_sum)

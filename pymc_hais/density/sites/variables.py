@@ -100,7 +100,7 @@ def _find_values(rv: TensorVariable, free: set[Any]) -> tuple[int, int]:
     if isinstance(op, BernoulliRV):
         return 0, 2
     is_length = isinstance(op, CategoricalRV)
-    numbers = [evaluate_fixed(one, set() if is_length else free) for one in support_parameters(rv)]
+    numbers = [evaluate_without(one, set() if is_length else free) for one in support_parameters(rv)]
     if not numbers or any(one is None for one in numbers):
         return 0, 0
     if is_length:
@@ -124,7 +124,7 @@ def support_parameters(rv: TensorVariable) -> list[Any]:
     return [parameters[0], parameters[2]] if isinstance(op, HyperGeometricRV) else []
 
 
-def evaluate_fixed(variable: Variable, free: set[Any]) -> Any:
+def evaluate_without(variable: Variable, free: set[Any]) -> Any:
     """Evaluate a parameter; None where it depends on free variables."""
     return None if free & set(ancestors([variable])) else evaluate_once(variable)
 
