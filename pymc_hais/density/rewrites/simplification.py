@@ -22,7 +22,7 @@ from pymc_hais.density.compat import (
     rewrite_pregrad,
 )
 from pymc_hais.density.compiling import quiet_compilation
-from pymc_hais.density.rewrites import arrays, elementwise, few, gradients, matrices, ordered
+from pymc_hais.density.rewrites import arrays, distances, elementwise, few, gradients, matrices, ordered
 from pymc_hais.density.rewrites.guarded import Guarded, guard
 
 #: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
@@ -44,6 +44,7 @@ before_gradient = EquilibriumGraphRewriter(
         arrays.local_constant_choice_of_column,
         arrays.local_split_of_join,
         arrays.local_sum_of_join,
+        distances.local_squared_distance,
         elementwise.local_function_of_few,
         elementwise.local_log1p_of_minus_sigmoid,
         elementwise.local_log1mexp_of_checked_log1mexp,
