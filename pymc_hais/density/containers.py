@@ -61,6 +61,15 @@ def _containers(model: pm.Model) -> list[Any]:
     return [variable for variable in model.data_vars if isinstance(variable, SharedVariable)]
 
 
+def refuse_frozen(variable: Any) -> None:
+    """Refuse a data container that is a constant, as freezing a model's data makes it."""
+    if not isinstance(variable, SharedVariable):
+        raise ValueError(
+            f"The data container `{variable.name}` is frozen, and cannot take other values: pass the model as it was "
+            "before freeze_dims_and_data."
+        )
+
+
 def refuse_gaps(model: pm.Model) -> None:
     """Refuse missing values that came into a container by ``pm.set_data``: PyMC imputes those of constants alone."""
     for variable in model.data_vars:

@@ -14,7 +14,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_hais.core.messages import quoted
 from pymc_hais.density.compat import without_initvals
 from pymc_hais.density.compiling import compile_interpreted, evaluate_once
-from pymc_hais.density.containers import freeze_with_inputs
+from pymc_hais.density.containers import freeze_with_inputs, refuse_frozen
 
 
 def declared_value(model: pm.Model, name: str) -> np.ndarray:
@@ -186,11 +186,7 @@ def with_table(model: pm.Model, data: Mapping[str, np.ndarray]) -> Any:
     containers = {variable.name for variable in copied.data_vars}
     for name, value in data.items():
         if name in containers:
-            if not isinstance(copied[name], SharedVariable):
-                raise ValueError(
-                    f"The data container `{name}` is frozen, and cannot take other values: pass the model as it was "
-                    "before freeze_dims_and_data."
-                )
+            refuse_frozen(copied[name])
             copied.set_data(name, value)
             continue
         variable = copied[name]

@@ -16,7 +16,7 @@ from pymc_hais.core.messages import quoted
 from pymc_hais.density import Layout, build_layout, observe_first
 from pymc_hais.density.compat import default_transform, rewrite_for_gradients
 from pymc_hais.density.compiling import compile_interpreted, lower_xtensor, untraced
-from pymc_hais.density.containers import freeze_with_inputs
+from pymc_hais.density.containers import freeze_with_inputs, refuse_frozen
 from pymc_hais.density.rows import as_rows, check_known, check_rows, declared_value
 from pymc_hais.density.sites.variables import find_values, is_discrete
 
@@ -223,6 +223,7 @@ def _read_parameters(model: pm.Model, parameters: Sequence[str], visible: Sequen
             )
         if name in visible:
             raise ValueError(f"`{name}` is named in `parameters` and in `data`: it is one or the other.")
+        refuse_frozen(containers[name])
         value = np.asarray(containers[name].get_value())
         if not np.issubdtype(value.dtype, np.floating):
             raise ValueError(f"The parameter `{name}` holds {value.dtype}: write pm.Data({name!r}, real numbers).")

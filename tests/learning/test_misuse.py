@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+from pymc.model.transform.optimization import freeze_dims_and_data
 
 import pymc_hais
 from pymc_hais import learning
@@ -95,6 +96,7 @@ BITS_MODEL = ({"s": BITS}, ["W"])
         ({"method": "score matching"}, r"such as ScoreMatching\(\)"),
         ({"method": learning.ScoreMatching}, r"Pass ScoreMatching\(\)"),
         ({"method": learning.Pseudolikelihood()}, "`x` is real.*ScoreMatching"),
+        ({"model": freeze_dims_and_data(faulty())}, "`A` is frozen.*before freeze_dims_and_data"),
         ({"model": hidden(), "data": {"y": ROWS}}, "`h` would have to be integrated out"),
         ({"model": positive(), "data": {"x": np.exp(ROWS)}}, "restricted.*NoiseContrastive"),
         (
