@@ -112,15 +112,16 @@ def refuse_idle(function: Callable[..., Any], given: Mapping[str, Any], why: str
 
 
 def explain_unknown[**P, R](function: Callable[P, R]) -> Callable[P, R]:
-    """Answer arguments that a function does not have: those of pm.sample, and misspelt ones."""
+    """Answer arguments that a function does not have: misspelt ones and, where it samples, those of pm.sample."""
     known = list(inspect.signature(function).parameters)
+    of_pm_sample = _OF_PM_SAMPLE if "target_se" in known else {}
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         for name in (name for name in kwargs if name not in known):
             hint = instead_of(name, known)
-            if name in _OF_PM_SAMPLE:
-                hint = f'{_OF_PM_SAMPLE[name]}. See "From pm.sample" in the documentation'
+            if name in of_pm_sample:
+                hint = f'{of_pm_sample[name]}. See "From pm.sample" in the documentation'
             raise TypeError(f"{function.__name__}() has no argument `{name}`: {hint}")
         return function(*args, **kwargs)
 

@@ -125,6 +125,11 @@ def test_misspelt_arguments_of_other_functions_are_answered(name, wrong, right):
         getattr(pymc_hais, name)(one_mean(), **{wrong: 1})
 
 
+def test_a_function_that_does_not_sample_says_nothing_of_pm_sample():
+    with pytest.raises(TypeError, match=r"fit\(\) has no argument `target_accept`: its arguments are model, data"):
+        pymc_hais.fit(one_mean(), target_accept=0.9)
+
+
 def test_memory_is_asked_for_where_there_are_many_particles(monkeypatch):
     """A million particles of one dimension are 10 ** 6 times 192 + 1,088 + 800 bytes: 2.08 GB."""
     monkeypatch.setattr("pymc_hais.calls.sample.compile_start", lambda *_: 1 / 0)
