@@ -20,6 +20,9 @@ from pytensor.tensor.math import Dot, Sum
 
 from pymc_hais.density.rewrites.graphs import axes_of, behind_dims, core_op, scalar_op
 
+#: Dimensions up to which differences are written out: beyond, a product of matrices is kept, and takes less memory.
+_MOST_DIMS = 8
+
 
 @node_rewriter([Elemwise])
 def local_squared_distance(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
@@ -39,7 +42,12 @@ def local_squared_distance(fgraph: FunctionGraph, node: Apply) -> list[Any] | No
         squares = pt.sqr(points - others) if is_found else None
     else:
         points, others = _points(column), _points(row)
-        is_found = points is not None and others is not None and _is_dot(product, points, others)
+        is_found = (
+            points is not None
+            and others is not None
+            and (points.type.shape[1] or _MOST_DIMS + 1) <= _MOST_DIMS
+            and _is_dot(product, points, others)
+        )
         squares = pt.sqr(points[:, None, :] - others[None, :, :]).sum(axis=2) if is_found else None
     return None if squares is None else [squares.astype(node.outputs[0].type.dtype)]
 

@@ -55,6 +55,11 @@ def test_what_is_no_distance_stays_clipped(number, is_line):
     assert n_clipped(simplify_values([clipped])[0]) == 1
 
 
+def test_points_in_many_dimensions_keep_the_product():
+    covariance = pm.gp.cov.Matern32(9, ls=LENGTHS[0])(RNG.normal(size=(5, 9)))
+    assert n_clipped(simplify_values([covariance])[0]) == 1
+
+
 @pytest.mark.slow  # fast tests have XLA optimise nothing
 @pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
 def test_the_gradient_of_a_length_scale_is_its_slope():
