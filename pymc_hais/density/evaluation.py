@@ -139,7 +139,7 @@ def _compare_precisely(
     distances = [abs(ours - one) for one in (value, *precise)]
     if any(distance <= allowed for distance in distances):
         return 0.0
-    # Ordered categories have a stable form that this package alone knows.  Likelier draws check that one.
+    # Ordered categories and squared distances have forms that this package alone knows.  Likelier draws check them.
     distances.append(abs(ours - evaluate_precisely(written_anew(), point)))
     if distances[-1] <= allowed:
         return 0.0

@@ -2,8 +2,8 @@
 
 Covariance functions of PyMC take them as |a|^2 + |b|^2 - 2 a'b, which is clipped at zero.  Rounding then decides on
 which side of zero the distance of a point from itself lies.  Compilers compute such a number again wherever it is
-needed, each time with another rounding, so that one part of a gradient took it for positive and another one did not: of
-a Gaussian process the gradient with respect to the length scale was wrong by a thousand times its size.
+needed, each time with another rounding.  So one part of a gradient took the distance for positive, and another part for
+zero: the gradient with respect to the length scale of a Gaussian process was wrong by thousands of times its size.
 """
 
 from collections import Counter
@@ -18,9 +18,10 @@ from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 
-from pymc_hais.density.rewrites.graphs import axes_of, behind_dims, core_op, scalar_op
+from pymc_hais.density.rewrites.graphs import axes_of, behind_dims, core_op, is_float, scalar_op
 
-#: Dimensions up to which differences are written out: beyond, a product of matrices is kept, and takes less memory.
+#: Most dimensions in which differences are written out.  With more the product of matrices is kept, as it takes less
+#: memory; it is computed once, so that its distances of zero have one rounding.
 _MOST_DIMS = 8
 
 
@@ -34,7 +35,7 @@ def local_squared_distance(fgraph: FunctionGraph, node: Apply) -> list[Any] | No
         return None
     terms: dict[tuple, Any] = {one.type.broadcastable: one for one in total.owner.inputs}
     column, row, product = (terms.get(one) for one in [(False, True), (True, False), (False, False)])
-    if column is None or row is None or product is None:
+    if column is None or row is None or product is None or not all(map(is_float, (column, row, product))):
         return None
     if (points := _root(column)) is not None:
         others = _root(row)
@@ -93,7 +94,8 @@ def _is_minus_twice(product: Any, points: Any, others: Any) -> bool:
     )
     of_points.update(of_others)
     is_same = {key: n for key, n in of_product.items() if n} == {key: n for key, n in of_points.items() if n}
-    return is_same and bool(np.isclose(number, -2.0 * one * other, rtol=1e-12))
+    rounding = 16.0 * float(np.finfo(product.type.dtype).eps)
+    return is_same and bool(np.isclose(number, -2.0 * one * other, rtol=rounding, atol=0.0))
 
 
 def _factors(variable: Any, axes: tuple[int | None, ...]) -> tuple[float, Counter]:
@@ -119,6 +121,7 @@ def _factors(variable: Any, axes: tuple[int | None, ...]) -> tuple[float, Counte
     found: Counter = Counter()
     for one, sign in zip(variable.owner.inputs, signs, strict=True):
         value, powers = _factors(one, axes)
-        number *= value**sign
+        with np.errstate(all="ignore"):
+            number *= float(np.float64(value) ** sign)
         found.update({key: sign * n for key, n in powers.items()})
     return number, found

@@ -37,14 +37,15 @@ def _local_write_out(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
 
 
 #: For log densities before PyTensor's own rewrites, which remove what then cannot happen.
-first = EquilibriumGraphRewriter([few.local_never_zero, ordered.local_ordered_logistic], max_use_ratio=10)
+first = EquilibriumGraphRewriter(
+    [distances.local_squared_distance, few.local_never_zero, ordered.local_ordered_logistic], max_use_ratio=10
+)
 #: For log densities that are still to be differentiated.
 before_gradient = EquilibriumGraphRewriter(
     [
         arrays.local_constant_choice_of_column,
         arrays.local_split_of_join,
         arrays.local_sum_of_join,
-        distances.local_squared_distance,
         elementwise.local_function_of_few,
         elementwise.local_log1p_of_minus_sigmoid,
         elementwise.local_log1mexp_of_checked_log1mexp,

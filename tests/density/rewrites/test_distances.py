@@ -9,6 +9,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Clip
 
 from pymc_hais.density import build_density, build_layout
+from pymc_hais.density.evaluation import check_joint_logp
 from pymc_hais.density.rewrites.graphs import scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.engines import compile_engine
@@ -53,6 +54,30 @@ def test_what_is_no_distance_stays_clipped(number, is_line):
     squares = pt.sqr(points).sum(axis=1)
     clipped = pt.clip(number * points @ points.T + squares[:, None] + squares[None, :], 0.0, np.inf)
     assert n_clipped(simplify_values([clipped])[0]) == 1
+
+
+@pytest.mark.parametrize("number", [-1e-10, 2e-10, 0.5e-10])
+def test_products_of_small_points_are_compared_by_their_size(number):
+    points = 1e-5 * pt.vector("points", shape=(4,))
+    squares = pt.sqr(points)
+    product = (number / 1e-10) * points[:, None] * points[None, :]
+    clipped = pt.clip(product + squares[:, None] + squares[None, :], 0.0, np.inf)
+    assert n_clipped(simplify_values([clipped])[0]) == 1
+
+
+@pytest.mark.parametrize("start", [2000.0, 738_000.0])  # years and days
+def test_points_far_from_zero_pass_the_check_of_the_density(start):
+    """PyMC's own distances have lost digits there."""
+    with pm.Model() as model:
+        covariance = pm.gp.cov.Matern52(1, ls=pm.InverseGamma("length", 5.0, 10.0))
+        process = pm.gp.Latent(cov_func=covariance).prior("f", X=start + LINE)
+        pm.Poisson("y", pm.math.exp(process), observed=RNG.poisson(1.0, len(LINE)))
+    layout = build_layout(model)
+    engine = compile_engine(build_density(model, layout), None, {})
+    x = np.random.default_rng(0).normal(scale=0.3, size=(4, layout.n_dims))
+    state = state_of(engine, x, np.array([1, 2], np.uint32))
+    parts = np.array([state.log_reference, state.log_ratio]).reshape(2, -1)
+    assert check_joint_logp(model, layout, x, parts.sum(axis=0), np.abs(parts).sum(axis=0)) == 0.0
 
 
 def test_points_in_many_dimensions_keep_the_product():
