@@ -15,7 +15,7 @@ from xarray import DataTree
 from pymc_hais.calls.compile import compile, open_model
 from pymc_hais.calls.sample import sample_hais
 from pymc_hais.core.messages import shown
-from pymc_hais.density import find_model, read_containers
+from pymc_hais.density import find_model, read_containers, refuse_frozen
 from pymc_hais.density.compat import RandomState, seeds_per_chain
 from pymc_hais.estimators import LogZEstimate, ObservedData
 from pymc_hais.inputs.arguments import check_seed
@@ -166,6 +166,9 @@ def _check_values(model: pm.Model, values: Any) -> int:
             f"{{'scale': [0.1, 1.0, 10.0]}}; got {values!r}."
         )
     containers = read_containers(model)
+    for variable in model.data_vars:
+        if variable.name in values:
+            refuse_frozen(variable)
     for name, column in values.items():
         if name not in containers:
             known = ", ".join(map(repr, containers)) or "none"

@@ -3,7 +3,7 @@
 from pymc.model import Model
 
 from pymc_hais.density.checks import check_model, find_model, is_model, refuse_periodic
-from pymc_hais.density.containers import Preparation, read_containers, varying_containers
+from pymc_hais.density.containers import Preparation, read_containers, refuse_frozen, varying_containers
 from pymc_hais.density.coordinates.chart import Chart, Sites, build_chart, has_normal_fields
 from pymc_hais.density.density import DensityGraph, build_density, build_parameter_density
 from pymc_hais.density.evaluation import (

@@ -17,6 +17,7 @@ from pymc_hais.density import (
     discrete_names,
     improper_priors,
     read_containers,
+    refuse_frozen,
 )
 from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.density.layout import on_position
@@ -59,6 +60,9 @@ def is_geometric(path: Any) -> bool:
 def _check_path(model: Model, path: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     values = read_containers(model)
     known = list(values)
+    for variable in model.data_vars:
+        if isinstance(path, Mapping) and variable.name in path:
+            refuse_frozen(variable)
     if not isinstance(path, Mapping) or not path or not set(path) <= set(known):
         raise ValueError(
             '`path` must be "geometric" or a dict {pm.Data name: (value at beta = 0, value at beta = 1)}; the model\'s '

@@ -114,9 +114,9 @@ def test_slips(values, options, message, monkeypatch):
         pymc_hais.prior_sensitivity(build(), values, **options)
 
 
-def test_frozen_data_are_no_containers():
+def test_frozen_data_are_refused():
     frozen = freeze_dims_and_data(build())
-    with pytest.raises(ValueError, match=r"'r', no pm.Data container of the model, which has none"):
+    with pytest.raises(ValueError, match=r"`r` is frozen.*before freeze_dims_and_data"):
         pymc_hais.prior_sensitivity(frozen, {"r": SCALES})
 
 
