@@ -144,6 +144,8 @@ def fit(
     check_positive("max_seconds", max_seconds, "seconds", "no limit")
     check_seed(random_seed)
     backend, _ = resolve_backend(backend, None)
+    if not (method.is_closed or optimizer in (None, LBFGS) or callable(optimizer)):
+        raise ValueError(f'`optimizer` must be "lbfgs", or one such as pm.adam(learning_rate=0.01); got {optimizer!r}.')
     is_one = callable(callbacks) or not isinstance(callbacks, Iterable)
     functions: tuple[Any, ...] = (callbacks,) if is_one else tuple(callbacks)
     if not all(map(callable, functions)):
@@ -152,15 +154,15 @@ def fit(
 
     family, rows = build_family(model, data, list(constraints), backend)
     method.check(family)
+    optimizer = _choose_optimizer(optimizer, method, family, constraints, batch_size)
     if batch_size is not None and batch_size > len(rows):
         raise ValueError(f"`batch_size` is {batch_size}, and there are {len(rows)} rows: pass at most so many.")
-    optimizer = _choose_optimizer(optimizer, method, family, constraints, batch_size)
     if held_out is not None and not method.knows_log_z:
         raise ValueError(
             f"{method.name} knows no log Z on its way, which `held_out` needs: leave it out, and pass the rows to "
             f"pymc_hais.log_likelihood afterwards. Methods that know it: {name_methods(lambda one: one.knows_log_z)}."
         )
-    held_out_rows = build_held_out(held_out, family)
+    held_out_rows = build_held_out(held_out, family, method.width(family))
     own = {name: np.asarray(value, dtype=np.float64) for name, value in method.own(family, rows).items()}
     default_steps = {LBFGS: lbfgs.N_STEPS, M_STEP: closed.N_STEPS}.get(optimizer, stochastic.SCHEDULE.n_steps)
     bar = CallProgress(progressbar, default_theme, "Held out" if held_out_rows else LOG_Z)
@@ -203,8 +205,6 @@ def _choose_optimizer(
                 "`batch_size`."
             )
         return M_STEP
-    if optimizer is not None and optimizer != LBFGS and not callable(optimizer):
-        raise ValueError(f'`optimizer` must be "lbfgs", or one such as pm.adam(learning_rate=0.01); got {optimizer!r}.')
     projected = [name for name, one in constraints.items() if not one.is_smooth]
     obstacle = ""  # why L-BFGS cannot make this fit
     if method.follows_parameters:
@@ -225,7 +225,7 @@ def _choose_optimizer(
 
 
 def _label(descent: Descent, ending: Ending, optimizer: Any) -> DataTree:
-    """Return the labelled result of a fit, and log its findings."""
+    """Compute the method's final numbers, such as log Z; log the findings, and return the labelled result."""
     numbers = {} if ending.reason == "diverged" else descent.finish(ending.state, ending.values)
     attrs = {
         "n_rows": len(descent.rows),

@@ -138,6 +138,6 @@ def cut(rows: np.ndarray, extras: Sequence[np.ndarray], size: int) -> Pieces:
 
 
 def piece_size(n_rows: int, width: int, n_pieces: int = N_PIECES) -> int:
-    """Return the rows of a piece: few enough for the memory, and for so many pieces."""
+    """Return how many rows a piece has: few enough for the memory, and for at least ``n_pieces`` pieces."""
     size = min(-(-n_rows // n_pieces), max(1, HELD // max(width, 1)))
     return -(-n_rows // -(-n_rows // size))  # as even as can be

@@ -165,4 +165,4 @@ def name_methods(has: Callable[[type[Method]], bool]) -> str:
         if not vars(one).get("is_base") and has(one):
             found.append(one.__name__)
         waiting.extend(one.__subclasses__())
-    return ", ".join(found) or "none"
+    return ", ".join(sorted(found)) or "none"

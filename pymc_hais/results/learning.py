@@ -21,7 +21,7 @@ def to_learning_tree(
 ) -> DataTree:
     """Label a fit: group ``fitted``, and by ``step`` the groups ``parameters`` and ``learning``.
 
-    The steps ``kept`` have their number, the values of the parameters, and monitors.
+    Each element of ``kept`` is the number of a step, the values of the parameters, and the monitors.
     """
     attrs = {**attrs, "findings": findings_as_json(findings)}
     dims = {name: list(model.named_vars_to_dims[name]) for name in fitted if name in model.named_vars_to_dims}

@@ -39,22 +39,22 @@ class BinaryDensity:
     pairs: Any = None  # (a row (D,), parameters) -> Q (H, H)
 
     def at(self, parameters: Arrays, row: np.ndarray) -> Bound:
-        """Return the density at some parameters; Q is the same for every row (D,)."""
+        """Return the density at some parameters; ``row`` (D,) may be any row, because Q is the same for all of them."""
         given = [parameters[name] for name in self.names]
         return partial(self._local, given, None if self.pairs is None else self.pairs(row, *given))
 
     def _local(
-        self, parameters: list[np.ndarray], form: np.ndarray | None, rows: np.ndarray, units: np.ndarray | None
+        self, parameters: list[np.ndarray], matrix: np.ndarray | None, rows: np.ndarray, units: np.ndarray | None
     ) -> Local:
-        if form is None:
+        if matrix is None:
             return Direct(lambda *at: self.evaluate(*at, *parameters), rows, units, self.n_units)
         constants, slopes = self.slopes(rows, *parameters)
-        slopes = slopes + 0.5 * np.diag(form)  # s^2 = s
+        slopes = slopes + 0.5 * np.diag(matrix)  # s^2 = s
         if units is None:
-            pairs = form[None].copy()
+            pairs = matrix[None].copy()
         else:
             slopes = np.take_along_axis(slopes, units, axis=1)
-            pairs = form[units[:, :, None], units[:, None, :]]
+            pairs = matrix[units[:, :, None], units[:, None, :]]
         pairs[:, np.arange(pairs.shape[1]), np.arange(pairs.shape[1])] = 0.0
         return Quadratic(constants, slopes, pairs)
 

@@ -151,7 +151,7 @@ class BinaryStates:
     def explore(
         self, local: Local, units: np.ndarray | None, start: np.ndarray, beta: float, rng: np.random.Generator
     ) -> Weighted:
-        """Return weighted states of m rows, whose last states were ``start`` (m, H), with a density of some units."""
+        """Return weighted states of m rows; ``local`` is their log density, ``start`` (m, H) are their last states."""
         table = local.table()
         scaled = beta * table
         weights = np.exp(scaled - logsumexp(scaled, axis=1, keepdims=True))

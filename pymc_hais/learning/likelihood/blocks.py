@@ -57,8 +57,9 @@ class Energy:
 class Blocks:
     """Log densities of all bits of a model, in blocks of bits that are not coupled to each other.
 
-    The form consists of the gradient at zero and the change of the gradient by each unit.  Units of the largest block
-    are not evaluated one by one, because they are not coupled to each other; random states of this block check it.
+    The quadratic form is read off the gradient at zero and the change of the gradient by each unit.  Units of the
+    largest block are not evaluated one by one, because they are not coupled to each other; random states of this block
+    check it.
     """
 
     def __init__(self, bits: Bits, family: Family, visible: Sequence[Any] = (), hidden: Sequence[Any] = ()) -> None:
@@ -219,11 +220,18 @@ class BlockChains:
 type Moves = Chains | BlockChains
 
 
+#: Cache: the blocks of each family are asked for repeatedly.
+_found = weakref.WeakKeyDictionary[Family, Blocks | None]()
+
+
 def find_blocks(family: Family) -> Blocks | None:
     """Return the blocks of a density; None where not all variables are bits, or most of them are coupled."""
-    if family in _found:
-        return _found[family]
-    _found[family] = None
+    if family not in _found:
+        _found[family] = _find(family)
+    return _found[family]
+
+
+def _find(family: Family) -> Blocks | None:
     if (bits := build_bits(family)) is None:
         return None
     n, density = bits.layout.n_dims, Blocks(bits, family)
@@ -236,12 +244,7 @@ def find_blocks(family: Family) -> Blocks | None:
     # With more than eight blocks, such as when all units are coupled, compiled moves take less time.
     if are_coupled.diagonal().any() or len(visible) + len(hidden) > 8:
         return None
-    _found[family] = Blocks(bits, family, visible, hidden)
-    return _found[family]
-
-
-#: Cache: the blocks of each family are asked for repeatedly.
-_found = weakref.WeakKeyDictionary[Family, Blocks | None]()
+    return Blocks(bits, family, visible, hidden)
 
 
 def _color(units: np.ndarray, are_coupled: np.ndarray) -> list[np.ndarray]:

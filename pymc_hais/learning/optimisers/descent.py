@@ -78,10 +78,11 @@ class HeldOut:
         return {"held_out": float(log_p.mean()), "held_out_mcse": log_z_se, "held_out_sem": sem}
 
 
-def build_held_out(given: Any, family: Family) -> HeldOut | None:
+def build_held_out(given: Any, family: Family, width: int) -> HeldOut | None:
     """Check held-out rows, if any are given, and compile their density.
 
-    Raises ValueError for rows that are none of the family, or hidden variables.
+    Raises ValueError if the rows are not of the family's variables, or if the model has hidden variables.  ``width`` is
+    how many numbers a row holds at once.
     """
     if given is None:
         return None
@@ -96,7 +97,7 @@ def build_held_out(given: Any, family: Family) -> HeldOut | None:
         )
     table = {name: given[name] for name in names}
     _, rows = build_family(family.model, table, list(family.parameters), family.backend)
-    pieces = cut(rows, [], piece_size(len(rows), family.n_dims))
+    pieces = cut(rows, [], piece_size(len(rows), width))
     symbol = pt.tensor("rows", dtype="float64", shape=pieces.rows[0].shape)
     trial = [*family.first_values().values(), pieces.rows[0]]
     inputs = [*family.parameters.values(), symbol]
@@ -112,7 +113,7 @@ class Ending:
     reason: str  # of REASONS
     excess: float  # distance to the zero of the gradient, in standard errors (root mean square over parameters)
     n_steps: int
-    objective: float  # of all rows with L-BFGS or a closed M-step, else the mean over the last steps, or at their mean
+    objective: float  # of all rows with L-BFGS or a closed M-step; else of batches, in the last steps or at their mean
     backend: str
     state: Any  # the method's last state
     where: str = ""  # the parameter that the method does not see, for the reason "unseen"
@@ -123,7 +124,7 @@ class Departure(NamedTuple):
 
     n_steps: int  # most steps of the search
     errors: float = 3.0  # about how far away the search starts, in standard errors of the parameters
-    lower: float = 0.1  # how much lower it must come: share of the spread of the rows' terms, over n
+    lower: float = 0.1  # by how much the objective must fall, as a share of the spread of the rows' terms, over n
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ _SEARCH = _Search()
 
 
 class _Iterates:
-    """The last evaluation of the objective of all rows, and the last step with the reason why the fit ends there."""
+    """The points of a search: the last evaluated one, the last accepted step, and why the fit ends there."""
 
     def __init__(self, descent: Descent) -> None:
         self.descent, free = descent, descent.start(descent.first)
@@ -112,7 +112,7 @@ class _Iterates:
         return np.where(np.isfinite(found) & (found > 0.0), found, np.median(known) if known.size else 1.0)
 
     def search(self, start: np.ndarray, after: Callable[[], None], n_steps: int, shorter: float = 1.0) -> None:
-        """Run SciPy's L-BFGS-B, which ends by the callback ``after`` each step, or where it can go on no more."""
+        """Run SciPy's L-BFGS-B, which calls ``after()`` after each step, until that stops it or no step is possible."""
         self.go_to(start)
         scale, height_scale = shorter * self._scale(), self._spread() * np.sqrt(len(self.descent.rows)) or 1.0
         limits = {"maxcor": _SEARCH.memory, "maxiter": n_steps, "maxfun": 10 * n_steps + 100}

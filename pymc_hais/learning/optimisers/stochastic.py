@@ -42,7 +42,7 @@ class _AtMean(NamedTuple):
     rounds: int = 10  # least number of rounds, each of all rows in turn
     held: float = 0.1  # least share of ``n_steps`` for these rounds
     most: float = 0.25  # largest share of ``n_steps`` for these rounds
-    settling: float = 0.5  # gradients before them, as a share of their number, in which chains settle at the mean
+    settling: float = 0.5  # gradients before all of these, as a share of their number, while chains settle there
     equal_rounds: int = 4  # rounds that are enough if a method prepares no random numbers: they hardly differ
     n_heights: int = 20  # batches at the start: the median at the end exceeds all of them by chance once in 2^20
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pymc_hais.estimators import Finding
 
 _AGAIN = "Call fit again, which goes on from here"
-#: Reasons after which the fitted values are of use, if less exact ones.
+#: Reasons after which the fitted values are usable, but less exact.
 _UNFINISHED = ("n_steps", "max_seconds", "interrupt", "scattered")
 _SMALLER = "Pass a smaller learning rate, such as optimizer=pm.adam(learning_rate=0.001)"
 
