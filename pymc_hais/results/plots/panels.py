@@ -189,8 +189,9 @@ class Panels:
     def add_legend(self) -> None:
         """Name the colours, unless there are none or the user turned it off."""
         chosen = get_visual_kwargs(self._visuals, "legend")
-        has_colours = self._colour is not None and self.collection.data.sizes[self._colour] > 1
-        if has_colours and chosen is not False and not self._has_legend:
+        if chosen is False or self._colour is None or self._has_legend:
+            return
+        if self.collection.data.sizes[self._colour] > 1:
             self.collection.add_legend(self._colour, **chosen)
 
 
