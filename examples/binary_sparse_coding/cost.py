@@ -44,8 +44,8 @@ def measure(rows: np.ndarray, n_units: int) -> dict[str, np.ndarray]:
             size, seconds = piece_of(rows.shape[1], e_step.width(n_units)), []
             for _ in range(3):
                 began = time.process_time()
-                for begun in range(0, len(rows), size):
-                    some = rows[begun : begun + size]
+                for i in range(0, len(rows), size):
+                    some = rows[i : i + size]
                     units = e_step.choose(some, first, n_units)
                     local, start = bound(some, units), state.last[: len(some)]
                     e_step.explore(local, units, start, 1.0, np.random.default_rng(1))

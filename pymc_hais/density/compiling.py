@@ -94,7 +94,7 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     would loop over in Python.  Sums and products of more operands than NumPy takes become, or stay, nested.
     """
 
-    def is_written_out(node: Apply) -> bool:  # those that draw random numbers keep count of them
+    def is_written_out(node: Apply) -> bool:  # not what draws random numbers: it counts its draws
         return isinstance(node.op, OpFromGraph) and not any(isinstance(out.type, RandomType) for out in node.outputs)
 
     graph = FunctionGraph(outputs=outputs, clone=True, copy_inputs=False)

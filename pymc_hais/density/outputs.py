@@ -170,7 +170,7 @@ def build_pointwise(model: pm.Model, names: Sequence[str]) -> Pointwise:
     terms = [pt.as_tensor(term, allow_xtensor_conversion=True) for term in lower_xtensor(terms)]
     tables = [pt.tensor(f"table_{i}", dtype=t.type.dtype, shape=t.type.shape) for i, t in enumerate(targets)]
     values = {rv.name: frozen.rvs_to_values[rv] for rv in frozen.free_RVs}
-    # Each over all axes but the first; one number is that of one row.
+    # Summed over all axes but the first; a single number counts as one row.
     rows = [term.sum(axis=tuple(range(1, term.ndim))) if term.ndim else term[None] for term in terms]
     total: Any = functools.reduce(operator.add, rows)
     (total,) = clone_replace([total], dict(zip(targets, tables, strict=True)), rebuild_strict=False)
@@ -217,8 +217,8 @@ def evaluate_tables(
     # The last rows are repeated to fill the last table.
     tables = np.minimum(np.arange(-(-n_rows // length) * length), n_rows - 1).reshape(-1, length)
     values = [evaluate(rows) for rows in tables]
-    # In another order, which no symmetry of what else belongs to the places survives, and where one row fills several
-    # places, a row has the same log-likelihood.
+    # A row has the same log-likelihood in each place that it fills, and in a random order of the rows, which breaks any
+    # symmetry of what belongs to the places.
     order = np.random.default_rng(0).permutation(length)
     _, first, same = np.unique(tables[0], return_index=True, return_inverse=True)
     once = values[0][:, first[same]]

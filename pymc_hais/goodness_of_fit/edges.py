@@ -29,7 +29,7 @@ class _Sizes(NamedTuple):
     edges: int = 64  # coordinates whose edges are tested
     fields: int = 32  # fields for each edge
     suspects: int = 3  # suspected edges that are tested by moves
-    glanced: int = 250  # particles, about, in the first test, which decides whether more are worth their evaluations
+    glanced: int = 250  # about how many particles the first test has; it decides whether more are tested
     counted: float = 0.5  # quantile of a coordinate beyond which moves are counted
     begin: float = 0.75  # quantile from which fields rise
     end: float = 0.95  # quantile to which fields rise
@@ -70,7 +70,7 @@ class _Suspect(NamedTuple):
     """An edge, and the field that points outwards there: ``sign`` at the coordinate, ``stretch * z + shift`` else."""
 
     statistic: float
-    coordinate: int  # number among the coordinates that vary
+    coordinate: int  # index among the coordinates that vary
     sign: int
     stretch: np.ndarray  # (K,)
     shift: np.ndarray  # (K,)

@@ -114,7 +114,7 @@ def refuse_idle(function: Callable[..., Any], given: Mapping[str, Any], why: str
 def explain_unknown[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     """Answer arguments that a function does not have: misspelt ones and, where it samples, those of pm.sample."""
     known = list(inspect.signature(function).parameters)
-    of_pm_sample = _OF_PM_SAMPLE if "target_se" in known else {}
+    of_pm_sample = _OF_PM_SAMPLE if "target_se" in known else {}  # a function that samples has a target
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

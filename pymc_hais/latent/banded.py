@@ -56,7 +56,7 @@ class Banded:
             return list(rewrite_for_gradients(arrays, "canonicalize", "specialize"))
 
     def write_displacement(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
-        """Write the factor's diagonal, s in the end, and the displacement from the point to x of coordinates z (K,)."""
+        """Write the factor's diagonal, with s as its last element, and the displacement to x of coordinates z (K,)."""
         diagonal, off, gradient = arrays
         own, beside = _write_blocks(self.pattern, diagonal, off)
         right = [gradient, *([pt.ones_like(z)] if self.of_sum else [])]

@@ -48,12 +48,12 @@ class DenseDisplacement(WrittenOut):
     def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
         """Differentiate the diagonal and the displacement: no density looks at the rest."""
         (*_, z), (root, _, inverse, step) = inputs, outputs
-        of_root, of_way = gradients_of(output_gradients, 2)
+        of_root, of_displacement = gradients_of(output_gradients, 2)
         n = root.type.shape[0]
         inner: Any = 0.0 if of_root is None else pt.diag(0.5 * root * of_root)
         rest = [disconnected_type(), disconnected_type()]
-        if of_way is not None:
-            of_z = inverse @ of_way
+        if of_displacement is not None:
+            of_z = inverse @ of_displacement
             lower = np.tri(n, k=-1, dtype=root.dtype) + 0.5 * np.eye(n, dtype=root.dtype)
             inner = inner - lower * (pt.outer(z + step, of_z) + pt.outer(of_z, step))
             rest = [of_z @ inverse, of_z]

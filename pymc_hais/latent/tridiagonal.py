@@ -117,13 +117,13 @@ class Displacement(WrittenOut):
     def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
         """Solve from the first row to the last for the gradient of the displacement, and then back."""
         (diagonal, _, _, z), (root, displacement, coupling, step) = inputs, outputs
-        of_root, of_way = gradients_of(output_gradients, 2)
+        of_root, of_displacement = gradients_of(output_gradients, 2)
         zero = pt.zeros((), dtype=z.dtype)
         of_root = pt.zeros_like(root) if of_root is None else of_root
-        of_way = pt.zeros_like(root) if of_way is None else of_way
+        of_displacement = pt.zeros_like(root) if of_displacement is None else of_displacement
         before = pt.concatenate([zero[None], coupling[:-1]])  # of each row with the one before
         after = pt.concatenate([displacement[1:], zero[None]])
-        (of_z,) = recur(_substitute, [root, before, of_way], [zero])
+        (of_z,) = recur(_substitute, [root, before, of_displacement], [zero])
         last = pt.concatenate([zero[None], step[:-1]])
         given = [diagonal, root, coupling, step, before, last, of_root - displacement * of_z, -after * of_z, of_z]
         found = recur(_pull, given, [None, None, None, zero, zero], go_backwards=True)

@@ -146,7 +146,7 @@ def with_reference(
 
 
 def _checked(problem: Problem, drawn: Draws, seeds: Seeds, identity: ModelIdentity | None) -> Problem:
-    """Return the problem with the result of its checks, for the first row of data: its difference and its identity."""
+    """Check a problem at its first row of data; return it with what the check leaves undecided and its identity."""
     model, layout, rows = problem.model, problem.layout, problem.rows
     own = with_table(model, {name: value[0] for name, value in rows.items()}) if rows else model
     with untraced:

@@ -57,7 +57,7 @@ class Chart:
     is_moved: np.ndarray  # of bool (D,): which elements have parents; the others stay as they are, but for the fields
     depth: int  # the longest line of parents
     fields: tuple[Field, ...]  # each given the elements before, moved or not
-    data: Mapping[str, np.ndarray]  # the values of data containers that may vary, the last arguments of what follows
+    data: Mapping[str, np.ndarray]  # of the containers that may vary; the functions below take them last
     compute_moments: Compiled
     compute_expansions: tuple[Compiled, ...]  # of the fields, each given the sites as well
 

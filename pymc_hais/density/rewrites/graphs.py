@@ -1,4 +1,4 @@
-"""Questions about variables of a graph."""
+"""Questions about variables of a graph, and other orders of their dimensions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -86,7 +86,7 @@ def behind_dims(variable: Variable) -> Any:
 
 
 def dimshuffled(variable: Any, order: Sequence[Any]) -> Any:
-    """Return ``variable.dimshuffle(order)``, where this is a constant or follows another one as one operation less."""
+    """Return ``variable.dimshuffle(order)``: of a constant another constant, of a dimshuffle one operation, not two."""
     if isinstance(variable, Constant):
         kept = [dim for dim in order if dim != "x"]
         dropped = [dim for dim in range(variable.type.ndim) if dim not in kept]
