@@ -166,9 +166,7 @@ def _check_values(model: pm.Model, values: Any) -> int:
             f"{{'scale': [0.1, 1.0, 10.0]}}; got {values!r}."
         )
     containers = read_containers(model)
-    for variable in model.data_vars:
-        if variable.name in values:
-            refuse_frozen(variable)
+    refuse_frozen(model, values)
     for name, column in values.items():
         if name not in containers:
             known = ", ".join(map(repr, containers)) or "none"

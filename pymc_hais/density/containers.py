@@ -1,6 +1,6 @@
 """Data containers (``pm.Data``) of a model: which may vary while shapes stay, and what is computed of them alone."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,13 +61,14 @@ def _containers(model: pm.Model) -> list[Any]:
     return [variable for variable in model.data_vars if isinstance(variable, SharedVariable)]
 
 
-def refuse_frozen(variable: Any) -> None:
-    """Refuse a data container that is a constant, as freezing a model's data makes it."""
-    if not isinstance(variable, SharedVariable):
-        raise ValueError(
-            f"The data container `{variable.name}` is frozen, and cannot take other values: pass the model as it was "
-            "before freeze_dims_and_data."
-        )
+def refuse_frozen(model: pm.Model, names: Collection[str]) -> None:
+    """Refuse names of data containers that are constants, as freezing a model's data makes them."""
+    for variable in model.data_vars:
+        if variable.name in names and not isinstance(variable, SharedVariable):
+            raise ValueError(
+                f"The data container `{variable.name}` is frozen, and cannot take other values: pass the model as it "
+                "was before freeze_dims_and_data."
+            )
 
 
 def refuse_gaps(model: pm.Model) -> None:

@@ -184,9 +184,9 @@ def with_table(model: pm.Model, data: Mapping[str, np.ndarray]) -> Any:
     order = [rv.name for rv in model.free_RVs]
     copied.free_RVs.sort(key=lambda rv: order.index(rv.name))
     containers = {variable.name for variable in copied.data_vars}
+    refuse_frozen(copied, data)
     for name, value in data.items():
         if name in containers:
-            refuse_frozen(copied[name])
             copied.set_data(name, value)
             continue
         variable = copied[name]

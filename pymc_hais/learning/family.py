@@ -223,7 +223,7 @@ def _read_parameters(model: pm.Model, parameters: Sequence[str], visible: Sequen
             )
         if name in visible:
             raise ValueError(f"`{name}` is named in `parameters` and in `data`: it is one or the other.")
-        refuse_frozen(containers[name])
+        refuse_frozen(model, [name])
         value = np.asarray(containers[name].get_value())
         if not np.issubdtype(value.dtype, np.floating):
             raise ValueError(f"The parameter `{name}` holds {value.dtype}: write pm.Data({name!r}, real numbers).")

@@ -60,9 +60,8 @@ def is_geometric(path: Any) -> bool:
 def _check_path(model: Model, path: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     values = read_containers(model)
     known = list(values)
-    for variable in model.data_vars:
-        if isinstance(path, Mapping) and variable.name in path:
-            refuse_frozen(variable)
+    if isinstance(path, Mapping):
+        refuse_frozen(model, path)
     if not isinstance(path, Mapping) or not path or not set(path) <= set(known):
         raise ValueError(
             '`path` must be "geometric" or a dict {pm.Data name: (value at beta = 0, value at beta = 1)}; the model\'s '
