@@ -93,9 +93,8 @@ def _is_minus_twice(product: Any, points: Any, others: Any) -> bool:
         _factors(variable, (0, 1)) for variable in (product, points, others)
     )
     of_points.update(of_others)
-    is_same = {key: n for key, n in of_product.items() if n} == {key: n for key, n in of_points.items() if n}
     rounding = 16.0 * float(np.finfo(product.type.dtype).eps)
-    return is_same and bool(np.isclose(number, -2.0 * one * other, rtol=rounding, atol=0.0))
+    return of_product == of_points and bool(np.isclose(number, -2.0 * one * other, rtol=rounding, atol=0.0))
 
 
 def _factors(variable: Any, axes: tuple[int | None, ...]) -> tuple[float, Counter]:
@@ -107,19 +106,15 @@ def _factors(variable: Any, axes: tuple[int | None, ...]) -> tuple[float, Counte
         return _factors(
             inner, tuple(axes[op.new_order.index(i)] if i in op.new_order else None for i in range(inner.ndim))
         )
-    numbers, signs = scalar_op(variable), None
-    if isinstance(numbers, ps.Mul):
-        signs = [1] * len(variable.owner.inputs)
-    elif isinstance(numbers, ps.TrueDiv):
-        signs = [1, -1]
-    if signs is None:
+    if not isinstance(scalar_op(variable), ps.Mul | ps.TrueDiv):
         if isinstance(variable, Constant) and variable.data.size == 1:
             return float(variable.data.item()), Counter()
         root = variable.signature() if isinstance(variable, Constant) else variable
         return 1.0, Counter({(root, tuple(one for one in axes if one is not None)): 1})
     number = 1.0
     found: Counter = Counter()
-    for one, sign in zip(variable.owner.inputs, signs, strict=True):
+    for i, one in enumerate(variable.owner.inputs):
+        sign = -1 if i and isinstance(op.scalar_op, ps.TrueDiv) else 1
         value, powers = _factors(one, axes)
         with np.errstate(all="ignore"):
             number *= float(np.float64(value) ** sign)
