@@ -217,8 +217,8 @@ def evaluate_tables(
     # The last rows are repeated to fill the last table.
     tables = np.minimum(np.arange(-(-n_rows // length) * length), n_rows - 1).reshape(-1, length)
     values = [evaluate(rows) for rows in tables]
-    # A row has the same log-likelihood in each place that it fills, and in a random order of the rows, which breaks any
-    # symmetry of what belongs to the places.
+    # A row has the same log-likelihood in each place that it fills, and in a random order of the rows: such an order
+    # shows a likelihood that depends on the place.
     order = np.random.default_rng(0).permutation(length)
     _, first, same = np.unique(tables[0], return_index=True, return_inverse=True)
     once = values[0][:, first[same]]

@@ -108,7 +108,7 @@ class Field:
         return (steps / self.weights).astype(chains.dtype).reshape(chains.shape)
 
     def sums(self, own: Any) -> Any:
-        """Return the chains (..., K) of what the variable has, or the displacements between two."""
+        """Return the chains (..., K) of values of the variable, or their displacements of its displacements."""
         if self.weights is None:
             return own
         rows = own.reshape((*own.shape[:-1], -1, self.length))

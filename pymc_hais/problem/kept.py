@@ -23,7 +23,7 @@ class _Own:
     __hash__ = None  # type: ignore[assignment]
 
 
-#: Model -> its problems, each after what it was built from; they hold no reference to the model.
+#: Cache: model -> pairs of the arguments and the problem built from them, which does not refer to the model.
 _of_models: weakref.WeakKeyDictionary[Any, tuple[tuple[tuple, Problem], ...]] = weakref.WeakKeyDictionary()
 _changing = threading.Lock()
 

@@ -195,7 +195,7 @@ def _read_object(value: object) -> Parts:
 
 
 def _plain(kind: type, kept: object) -> Any:
-    """Return a part of what pickle keeps without the values of cached properties."""
+    """Return a part of an object's pickled state, without the values of cached properties."""
     if isinstance(kept, Iterator):
         return list(kept)
     if type(kept) is tuple:

@@ -1,4 +1,4 @@
-"""Arrays: what is known of indices, parts and dimensions spares writing, joining and reshaping.
+"""Arrays: where indices, parts and dimensions are known, nothing is written, joined or reshaped.
 
 Sums, maxima and products over a handful of categories or components are slow where these are the columns of a table:
 each row is a loop of its own.  A table of many rows and few columns is transposed, and summed by adding its rows.

@@ -185,7 +185,7 @@ class _Writer:
             linear = self._linear(node, reached)
             if linear is None and isinstance(op.scalar_op, ps.Mul) and self._all_linear(reached):
                 return None  # of different sites: the product as it is written
-        else:  # each element is made from one of what sites reach
+        else:  # each element depends on one element of an input that sites reach
             is_chosen = isinstance(op, AdvancedSubtensor | Subtensor) and node.inputs[0] not in reached
             is_checked = isinstance(op, CheckAndRaise) and reached == [node.inputs[0]]
             if not (is_chosen or is_checked or isinstance(op, ScalarFromTensor | TensorFromScalar)):

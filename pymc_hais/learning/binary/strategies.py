@@ -1,4 +1,4 @@
-"""E-steps over states of binary hidden units: all, those with few active units, or those that chains visit.
+"""E-steps over binary hidden units: over all states, those with few active units, or those that chains visit.
 
 States with their weights represent the posterior of a row; a closed M-step takes their sums over all rows.
 """

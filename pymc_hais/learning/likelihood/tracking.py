@@ -20,7 +20,7 @@ from pymc_hais.core.weights import effective_sample_size, log_mean_exp, log_sum_
 from pymc_hais.learning.family import Arrays
 from pymc_hais.learning.likelihood.blocks import Moves
 
-#: Number of populations that lead, and of those that observe, whose spread of log Z gives its error.
+#: Number of leading populations, and of observing ones.  The spread of their log Z gives its standard error.
 N_POPULATIONS = 10
 
 
