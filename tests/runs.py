@@ -7,7 +7,7 @@ from pymc_hais.core.records import AnnealingRun, ParticleState
 from pymc_hais.inputs.request import read
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.run.plan import Plan, Start
-from pymc_hais.tuning import Pilot, Recipe
+from pymc_hais.tuning import FINAL_MOVES, Pilot, Recipe
 
 
 def temperature(acceptance_rate):
@@ -55,7 +55,7 @@ def build_pilot(betas=(0.01, 0.1, 0.4, 1.0), discrepancies=(0.2, 0.22, 0.2, 0.1)
 def plan_of(lengths=(64,), pilot=None, **learnt):
     """Build a plan from the prior, with a pilot."""
     start = Start("prior", "the prior")
-    return Plan(start, Hamiltonian(), None, Recipe(), np.array(lengths), pilot or build_pilot(), **learnt)
+    return Plan(start, Hamiltonian(), None, Recipe(FINAL_MOVES), np.array(lengths), pilot or build_pilot(), **learnt)
 
 
 def pareto(shape, n, seed=0):

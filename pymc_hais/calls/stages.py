@@ -11,6 +11,7 @@ from pymc_hais.core.weights import pool, systematic
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
+from pymc_hais.planning.learning import with_fewer_particles
 from pymc_hais.planning.modes.reference import start_beside
 from pymc_hais.planning.starts import StartOptions, is_auto
 from pymc_hais.problem.problem import CHUNK, Problem
@@ -42,6 +43,7 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
     remembered: np.ndarray | None = None
     prior: Fallback | None = None  # given up as a start, but chains from there can still confirm a fit
     while True:
+        plan = with_fewer_particles(problem, plan, runner)
         log_start(problem, plan, runner)
         evidence = run_rounds(problem, plan, runner)
         if evidence.stopped_by == "refuted":

@@ -102,6 +102,7 @@ def follow_known(search: Search) -> Trial | str:
         Plan.of(problem, runner.compiler, recipe, lengths, search.mass),
         pilot=plan.pilot,
         tail=plan.tail if is_seen else None,
+        draws_each=plan.draws_each,
         seconds_per_gradient=plan.seconds_per_gradient,
         n_confirming=plan.n_confirming,
         reason="As in the plan that was given.",

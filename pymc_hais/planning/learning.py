@@ -26,6 +26,7 @@ from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import FEWEST, whole_tiles
 from pymc_hais.runner.workers import Task
 from pymc_hais.tuning import (
+    FINAL_MOVES,
     PILOT_PARTICLES,
     EndlessPilotError,
     Pilot,
@@ -34,6 +35,7 @@ from pymc_hais.tuning import (
     merge,
     particles_for_dense,
     suggest_length,
+    suggest_particles,
 )
 
 
@@ -53,6 +55,13 @@ class _Sizes(NamedTuple):
     shortest_scouting: int = 32  # temperatures
     kept_particles: int = 5000  # for a fit, over all rows
     kept_per_row: int = 8  # at least
+    worthwhile: int = 32  # temperatures from which on rounds may have fewer particles
+    long: int = 200  # temperatures from which on a program is compiled for fewer particles
+    margin: float = 0.75  # of the variance that a plan of fewer particles allows: a second round costs more
+    saving: float = 1.3  # factor by which fewer particles must save transitions, at least
+    spare: int = 4  # times their temperatures that `max_temperatures` must allow, for further rounds
+    parting: float = 2.0  # autocorrelation times at beta = 1 that part the draws of one particle
+    share_of_parting: float = 0.25  # of the transitions of a round that this may take
     room: float = 0.8  # planned error of a scouting round, as a share of the target, so that most rows meet the target
 
 
@@ -248,6 +257,34 @@ def decide(
         recipe = replace(recipe, n_final_moves=min(_SIZES.final_moves, recipe.n_final_moves))
     learnt = {"pilot": pilot, "tail": tail, "seconds_per_gradient": seconds}
     return Plan.of(problem, runner.compiler, recipe, lengths, mass, **learnt)
+
+
+def with_fewer_particles(problem: Problem, plan: Plan, runner: Runner) -> Plan:
+    """Give long rounds of one model no more particles than the error needs, and more temperatures where it needs those.
+
+    Each particle then gives several posterior draws, which moves at beta = 1 part.
+    """
+    sampling, pilot, (n_steps, *more) = runner.sampling, plan.pilot, plan.lengths.tolist()
+    is_ours = sampling.n_temperatures is None and not plan.recipe.is_fixed and plan.origin is None
+    if more or sampling.target_se is None or pilot is None or not pilot.is_complete or not is_ours:
+        return plan
+    chains, target, longest = sampling.chains, sampling.target_se, sampling.max_temperatures
+    tile = problem.engine.tile(sampling.draws)
+    # Particles count the phases of discrete sites, and an accelerator moves many of them at a time.
+    if n_steps < _SIZES.worthwhile or problem.engine.kernel.n_sites or tile > PILOT_PARTICLES:
+        return plan
+    enough = max(FEWEST, -(-suggest_particles(target) // chains))
+    if n_steps < _SIZES.long:
+        enough = tile * -(-enough // tile)
+    fewer = replace(plan, draws_each=max(1, sampling.draws // enough))
+    particles = fewer.particles_for(sampling.draws)
+    longer = max(n_steps, suggest_length(pilot, _SIZES.margin * chains * particles * target**2, longest))
+    if _SIZES.saving * particles * longer > sampling.draws * n_steps or _SIZES.spare * longer > longest:
+        return plan
+    most = _SIZES.share_of_parting * longer / fewer.draws_each
+    n_moves = int(np.clip(_SIZES.parting * pilot.autocorrelation_times[-1], FINAL_MOVES, max(FINAL_MOVES, most)))
+    recipe = replace(plan.recipe, n_final_moves=n_moves)
+    return replace(fewer, recipe=recipe, lengths=np.array([longer]))
 
 
 def _shortest(problem: Problem, tail: Tail, mass: PriorMass | None, target_se: float | None) -> int:

@@ -44,8 +44,8 @@ def add_chains(before: Evidence, runner: Runner) -> Evidence:
 
 
 def add_draws(before: Evidence, runner: Runner) -> Evidence:
-    """Anneal ``runner.sampling.draws`` more particles for each chain, as populations of their own."""
-    added = _anneal(before, runner)
+    """Anneal particles for ``runner.sampling.draws`` more draws of each chain, as populations of their own."""
+    added = _anneal(before, runner.with_sampling(draws=before.plan.particles_for(runner.sampling.draws)))
     return _conclude(before, added, _widen(before.run, added), "extended", runner)
 
 

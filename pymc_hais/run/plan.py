@@ -117,6 +117,7 @@ class Plan:
     # Of the log ratio; what may be missing from log Z because of it is counted into the error.  None where no pilot has
     # seen these data: see :meth:`tail_of`.
     tail: Tail | None = NO_TAIL
+    draws_each: int = 1  # posterior draws of one particle of a round
     seconds_per_gradient: float = 0.0  # as the pilot had it, compiling apart
     # Effective number of prior draws that led to where a fit is; infinite where the start needs no confirmation.
     n_confirming: float = np.inf
@@ -155,6 +156,15 @@ class Plan:
         """The finished run that the plan of a file or a result was refined by."""
         assert self.origin is not None
         return self.origin
+
+    def particles_for(self, draws: int) -> int:
+        """Return how many particles of a chain each round has, for so many posterior draws of it."""
+        return -(-draws // self.draws_each)
+
+    @property
+    def stretch(self) -> int:
+        """How many times the temperatures that a start needs with a particle for each draw it has, about."""
+        return min(self.draws_each, 2)
 
     def tail_of(self, problem: Problem, run: AnnealingRun) -> Tail:
         """Return the tail that the pilots measured or, without a pilot of these data, that of a run's particles."""

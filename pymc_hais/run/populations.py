@@ -106,7 +106,10 @@ def anneal_back(
 
 def _cut(whole: Place, runner: Runner) -> list[Place]:
     """Cut a place into one place for each job, by the number of particles: whole rows, or some chains of one row."""
-    n_populations = max(1, (_SHARED_PARTICLES if runner.workers.is_shared else _PARTICLES) // runner.sampling.draws)
+    most = _PARTICLES
+    if runner.workers.is_shared:  # a single row's chains may be few, and long
+        most = _SHARED_PARTICLES if len(whole.rows) > 1 else 1
+    n_populations = max(1, most // runner.sampling.draws)
     n_rows, n_chains = max(1, n_populations // len(whole.chains)), min(n_populations, len(whole.chains))
     return [
         whole._replace(rows=whole.rows[row : row + n_rows], chains=whole.chains[chain : chain + n_chains])

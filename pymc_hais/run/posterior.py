@@ -18,8 +18,8 @@ def draw_posterior(evidence: Evidence, runner: Runner) -> PosteriorDraws:
     """
     problem, ladder, run = evidence.problem, evidence.ladder, evidence.run
     shape = runner.sampling.chains, runner.sampling.draws
-    # More draws than particles are copies; what kept the particles few leaves no time to move them apart.
-    n_moves = ladder.n_final_moves if evidence.draws == runner.sampling.draws else 0
+    # Where time kept the particles fewer than planned, none is left to move their copies apart.
+    n_moves = ladder.n_final_moves if evidence.draws >= evidence.plan.particles_for(runner.sampling.draws) else 0
     pooled = pool(run.log_weights, run.log_z)
     seeds = runner.seeds.streams(Place(Purpose.POSTERIOR, 0, [0], range(shape[0])))
     chosen = systematic(pooled, seeds[0].rng.random(), runner.sampling.chains * runner.sampling.draws).reshape(shape)

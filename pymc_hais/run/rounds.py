@@ -51,14 +51,15 @@ def seconds_per_move(problem: Problem, plan: Plan, runner: Runner) -> float:
     """Forecast the seconds of one particle's transition in a round; 0 before a pilot has measured them."""
     engine = problem.engine
     n_threads = 1 if engine.name == "python" else runner.compiler.cores or os.cpu_count() or 1
-    n_threads = min(n_threads, -(-runner.sampling.chains * runner.sampling.draws // PILOT_PARTICLES))
+    n_particles = runner.sampling.chains * plan.particles_for(runner.sampling.draws)
+    n_threads = min(n_threads, -(-n_particles // PILOT_PARTICLES))
     a_move = engine.kernel.n_gradients + engine.path.n_evaluations
     return plan.seconds_per_gradient * a_move / max(1.0, _LIMITS.gain * n_threads)
 
 
 def forecast(problem: Problem, plan: Plan, runner: Runner) -> float | None:
     """Forecast the seconds of the first round of every row; None before a pilot has measured them."""
-    n_moves = int(plan.lengths.sum()) * runner.sampling.chains * runner.sampling.draws
+    n_moves = int(plan.lengths.sum()) * runner.sampling.chains * plan.particles_for(runner.sampling.draws)
     return n_moves * seconds_per_move(problem, plan, runner) or None
 
 
@@ -76,7 +77,7 @@ def log_start(problem: Problem, plan: Plan, runner: Runner) -> None:
     if seconds is not None and seconds > left:
         _log.info(f"The run will be shortened: `max_seconds` leaves {duration(left)}")
     _log.debug(
-        f"Annealing {sampling.chains} x {sampling.draws} particles from {problem.label}: "
+        f"Annealing {sampling.chains} x {plan.particles_for(sampling.draws)} particles from {problem.label}: "
         f"{count_temperatures(lengths)} ({problem.engine.name}). {plan.reason}"
     )
 
@@ -133,7 +134,9 @@ def _is_refuted(plan: Plan, row: RowEvidence, first: int, n_steps: int) -> bool:
         return False
     if plan.tail is not None and plan.tail.mass and row.rounds[-1].n_steps < plan.tail.length:
         return False
-    return n_steps >= (_LIMITS.unpriced if plan.fallback.length is None else plan.fallback.length)
+    if plan.fallback.length is None:
+        return n_steps >= _LIMITS.unpriced
+    return n_steps >= plan.fallback.length * plan.stretch
 
 
 def _stopped_by(runner: Runner) -> str:
@@ -148,7 +151,10 @@ class _Rounds:
         self._problem, self._plan = problem, plan
         self._estimates: list[LogZEstimate] = []
         self._rounds: list[Round] = []
-        self.runner, self._speed = runner, seconds_per_move(problem, plan, runner)
+        wanted, particles = runner.sampling.draws, plan.particles_for(runner.sampling.draws)
+        #: Moves at beta = 1 of the draws that each particle gives.
+        self._final_moves = -(-plan.recipe.n_final_moves * wanted // particles)
+        self.runner, self._speed = runner.with_sampling(draws=particles), seconds_per_move(problem, plan, runner)
         self.first = self._fit(int(plan.lengths[0]))
         #: With as many particles as there is time for.
         self.runner = runner.with_sampling(draws=self.first.draws)
@@ -188,7 +194,11 @@ class _Rounds:
         self._speed = seconds / (n_steps * runner.sampling.draws * runner.sampling.chains)
         stopped_by = _reason_to_stop(row, runner) or self._reason_of_time(n_steps)
         longer = next_length(
-            n_steps, estimate.se, runner.sampling.target_se or np.inf, runner.sampling.max_temperatures
+            n_steps,
+            estimate.se,
+            runner.sampling.target_se or np.inf,
+            runner.sampling.max_temperatures,
+            row.is_sound,
         )
         following = self._fit(longer)
         n_particles = (run.log_weights.size,) * self.n
@@ -198,7 +208,7 @@ class _Rounds:
     def _reason_of_time(self, n_steps: int) -> str | None:
         """Return a reason to stop, if there is no time for another round as long as the last one."""
         runner = self.runner
-        needed = takes(Size(n_steps, runner.sampling.draws), runner.sampling.recipe.n_final_moves)
+        needed = takes(Size(n_steps, runner.sampling.draws), self._final_moves)
         return "max_seconds" if self._moves() < needed else None
 
     def _moves(self) -> float:
@@ -210,7 +220,7 @@ class _Rounds:
         recipe, wanted = self.runner.sampling.recipe, Size(n_steps, self.runner.sampling.draws)
         shortest = n_steps if recipe.is_fixed else SHORTEST
         tile = self._problem.engine.tile(wanted.draws)
-        return fit_into(self._moves(), wanted, shortest, recipe.n_final_moves, tile)
+        return fit_into(self._moves(), wanted, shortest, self._final_moves, tile)
 
 
 def conclude(

@@ -10,6 +10,7 @@ from pymc_hais.tuning.ladder import (
     next_length,
     refine,
     suggest_length,
+    suggest_particles,
     untuned_ladder,
 )
 from pymc_hais.tuning.metric import particles_for_dense

@@ -21,6 +21,8 @@ FINAL_MOVES = 8
 _LOG_WEIGHT_VARIANCE = 8.0
 #: The share of the variance that a target allows which a plan is made for: the pilot's barrier is a rough one.
 _ROOM = 0.4
+#: Var(log w) for which particles are as few as a target allows: with a larger one they do not keep up with beta.
+_EVEN_VARIANCE = 4.0
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,22 @@ def suggest_length(pilot: Pilot, variance: float | None, longest: int) -> int:
     return n_steps
 
 
-def next_length(n_steps: int, se: float, target_se: float, longest: int) -> int:
-    """Lengthen T, two- to eightfold, until the variance, which falls as 1/T, should meet the target with some room."""
-    factor = np.clip((se / (0.8 * target_se)) ** 2, 2.0, 8.0) if np.isfinite(target_se) else 2.0
+def suggest_particles(target_se: float) -> int:
+    """Choose N, over all chains: enough for the target where log weights have a variance of a few nats squared.
+
+    With resampling the variance of log Z is about Lambda^2 / (N T).  So fewer particles with more temperatures cost no
+    more, and they keep up with the annealing.
+    """
+    return int(np.ceil(_EVEN_VARIANCE / (_ROOM * target_se**2)))
+
+
+def next_length(n_steps: int, se: float, target_se: float, longest: int, is_sound: bool = True) -> int:
+    """Lengthen T until the rounds together should meet the target with some room, up to eightfold.
+
+    Their variance falls as one over all temperatures, or faster.  Where weights are not sound T is doubled at least.
+    """
+    least = 1.25 if is_sound else 2.0
+    factor = np.clip((se / (0.8 * target_se)) ** 2 - 1.0, least, 8.0) if np.isfinite(target_se) else 2.0
     return min(int(np.ceil(n_steps * factor)), longest)
 
 

@@ -37,8 +37,8 @@ def test_pilots_of_many_families_may_differ_by_less_than_pilots_of_few():
 
 @pytest.mark.parametrize(("n_confirming", "is_found"), [(np.inf, False), (5.0, True), (305.0, False)])
 def test_a_fit_that_few_draws_of_the_prior_led_to_is_a_finding(n_confirming, is_found):
-    plan = SimpleNamespace(n_confirming=n_confirming, fallback=Fallback(None, 740))
-    evidence = SimpleNamespace(seconds_per_move=1e-6)
+    plan = SimpleNamespace(n_confirming=n_confirming, fallback=Fallback(None, 740), stretch=1)
+    evidence = SimpleNamespace(plan=plan_of(), seconds_per_move=1e-6)
     call = SimpleNamespace(sampling=SimpleNamespace(draws=1000, chains=4))
     found = list(check_start(plan, evidence, call))
     assert [one.name for one in found] == ["unconfirmed"] * is_found
@@ -68,6 +68,7 @@ def test_each_start_that_rounds_refute_gives_way_to_the_next(monkeypatch):
         run = build_run(log_weights, [0.0], state=state)
         return Evidence(problem, plan, (row,), None, run, "refuted" if plan.fallback else "target_se", 100)
 
+    monkeypatch.setattr(stages, "with_fewer_particles", lambda problem, plan, _: plan)
     monkeypatch.setattr(stages, "log_start", lambda *_: None)
     monkeypatch.setattr(stages, "find_modes", lambda evidence, runner, points, seen: searched.append(seen))
     monkeypatch.setattr(stages, "run_rounds", refute)

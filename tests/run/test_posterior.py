@@ -17,7 +17,7 @@ from pymc_hais.run import posterior
 from pymc_hais.run.posterior import draw_posterior
 from tests.mutants import mutate
 from tests.quick import QUICK
-from tests.runs import build_run, call_of, still
+from tests.runs import build_run, call_of, plan_of, still
 from tests.toys import build_plan
 
 
@@ -42,13 +42,22 @@ def run_of(log_weights, log_z):
     )
 
 
-def draw(run, n_final_moves=0, function=draw_posterior, seed=1, to_model=lambda positions: positions, draws=None):
+def draw(
+    run,
+    n_final_moves=0,
+    function=draw_posterior,
+    seed=1,
+    to_model=lambda positions: positions,
+    draws=None,
+    draws_each=1,
+):
     """Draw from a run; return the draws, and the numbers of the particles that they came from (none moved)."""
     plan = build_plan([0.0, 1.0], 0.5, [np.ones(2)], n_final_moves=n_final_moves)
     problem = SimpleNamespace(engine=ENGINE, inputs=lambda rows: [], to_model=to_model)
     n_particles = run.log_weights.shape[1]
     call = call_of(chains=len(run.log_z), random_seed=seed).with_sampling(draws=draws or n_particles)
-    drawn = function(SimpleNamespace(problem=problem, ladder=plan, run=run, draws=n_particles), call)
+    planned = replace(plan_of(), draws_each=draws_each)
+    drawn = function(SimpleNamespace(problem=problem, plan=planned, ladder=plan, run=run, draws=n_particles), call)
     return drawn, drawn.positions[..., 0].round().astype(int)
 
 
@@ -171,7 +180,12 @@ def test_more_draws_than_particles_are_copies_by_weight():
     log_weights = np.log([[0.5, 0.3, 0.2], [0.6, 0.2, 0.2]])
     drawn, number = draw(run_of(log_weights, np.zeros(2)), n_final_moves=5, draws=50)
     assert drawn.positions.shape == (2, 50, 2)
-    # Whatever kept the particles few leaves no time to move their copies.
+    # Time that kept the particles few leaves none to move their copies.
     assert len(np.unique(drawn.positions.reshape(100, -1), axis=0)) <= 6
     counts = np.bincount(number.ravel(), minlength=6)
     assert np.all(np.abs(counts - 50 * np.exp(log_weights).ravel()) <= 1)
+
+
+def test_draws_of_a_particle_that_were_planned_part():
+    moved, _ = draw(evaluated(run_of(np.zeros((2, 15)), np.zeros(2))), n_final_moves=3, draws=60, draws_each=4)
+    assert len(np.unique(moved.positions.reshape(120, 2), axis=0)) == 120

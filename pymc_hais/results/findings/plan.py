@@ -26,12 +26,12 @@ def check_time(plan: Plan, evidence: Evidence, runner: Runner) -> Iterator[Findi
             "path, and the error of log Z is not known.",
             "Raise `max_seconds`.",
         )
-    if evidence.draws < runner.sampling.draws:
+    if evidence.draws < (planned := plan.particles_for(runner.sampling.draws)):
         n_steps = int(plan.lengths[0])
         yield Finding(
             "unfinished",
             "warning",
-            f"`max_seconds` left time for {evidence.draws} particles of each chain instead of {runner.sampling.draws}, "
+            f"`max_seconds` left time for {evidence.draws} particles of each chain instead of {planned}, "
             f"which would take about {time_of_round(n_steps, evidence, runner)} for {n_steps} temperatures: the "
             "posterior draws hold copies.",
             "Raise `max_seconds`.",
@@ -45,7 +45,7 @@ def check_start(plan: Plan, evidence: Evidence, runner: Runner) -> Iterator[Find
         return
     cost = ""
     if plan.fallback is not None and plan.fallback.length is not None:
-        n_steps = plan.fallback.length
+        n_steps = plan.fallback.length * plan.stretch
         cost = f": one round takes about {n_steps:,} temperatures, {time_of_round(n_steps, evidence, runner)}"
     yield Finding(
         "unconfirmed",

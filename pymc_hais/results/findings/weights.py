@@ -156,7 +156,8 @@ def more_temperatures(target: float | None) -> str:
 def _long_enough(times: float, row: RowEvidence, evidence: Evidence, runner: Runner) -> str:
     """Return the cost of a round that makes the error so many times smaller; "" if the error is infinite."""
     # All rounds count, with as many particles as there was time for.
-    made = sum(one.n_steps for one in row.rounds) * evidence.draws / runner.sampling.draws
+    planned = evidence.plan.particles_for(runner.sampling.draws)
+    made = sum(one.n_steps for one in row.rounds) * evidence.draws / planned
     n_steps = made * times**2
     if not np.isfinite(n_steps):
         return ""
@@ -166,4 +167,5 @@ def _long_enough(times: float, row: RowEvidence, evidence: Evidence, runner: Run
 
 def time_of_round(n_steps: float, evidence: Evidence, runner: Runner) -> str:
     """Return how long a round with all particles takes, as text."""
-    return duration(n_steps * runner.sampling.draws * runner.sampling.chains * evidence.seconds_per_move)
+    particles = evidence.plan.particles_for(runner.sampling.draws)
+    return duration(n_steps * particles * runner.sampling.chains * evidence.seconds_per_move)

@@ -1,0 +1,106 @@
+"""Long rounds have as many particles as the error needs, and each of these gives several posterior draws."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_hais
+from pymc_hais.planning.learning import with_fewer_particles
+from pymc_hais.tuning import Recipe, suggest_length
+from tests.front_door import assert_right
+from tests.runs import build_pilot, call_of, plan_of
+
+DEFAULT = {"draws": 1000, "chains": 4, "target_se": 0.1}
+#: A squared barrier of about 8,000 nats: 1,000 temperatures for 4,000 particles.
+LONG = build_pilot(discrepancies=(500.0, 500.0, 500.0, 500.0))
+PLAN = plan_of((suggest_length(LONG, 40.0, 10**6),), pilot=LONG)
+
+
+def problem_of(n_sites=0, tile=500):
+    engine = SimpleNamespace(kernel=SimpleNamespace(n_sites=n_sites), tile=lambda n: min(n, tile))
+    return SimpleNamespace(engine=engine)
+
+
+def test_fewer_particles_take_more_temperatures_and_fewer_transitions():
+    found = with_fewer_particles(problem_of(), PLAN, call_of(**DEFAULT))
+    particles, length = found.particles_for(1000), int(found.lengths[0])
+    assert (found.draws_each, particles) == (4, 250)
+    # Log weights of 1,000 particles with 3 nats squared meet a third of the variance that the target allows.
+    assert length == suggest_length(LONG, 7.5, 10**6) > 1.5 * PLAN.lengths[0]
+    assert particles * length < 1000 * PLAN.lengths[0] / 1.3
+    assert 8 <= found.recipe.n_final_moves <= length / 16
+    assert found.particles_for(500) == 125  # of an extension, or of another call with this plan
+
+
+def test_shorter_rounds_have_as_many_particles_as_a_program_moves_that_is_compiled():
+    short = build_pilot(discrepancies=(25.0, 25.0, 25.0, 25.0))
+    plan = plan_of((suggest_length(short, 40.0, 10**6),), pilot=short)
+    assert 32 <= plan.lengths[0] < 200
+    for tile, draws_each in ((500, 2), (250, 4), (100, 3)):
+        found = with_fewer_particles(problem_of(tile=tile), plan, call_of(**DEFAULT))
+        assert found.draws_each == draws_each
+        assert found.particles_for(1000) * found.lengths[0] < 1000 * plan.lengths[0] / 1.3
+
+
+def test_temperatures_for_a_tail_are_enough_for_fewer_particles():
+    found = with_fewer_particles(problem_of(), plan_of((1000,)), call_of(**DEFAULT))
+    assert (found.draws_each, found.lengths.tolist()) == (4, [1000])
+
+
+@pytest.mark.parametrize(
+    ("plan", "problem", "options"),
+    [
+        (replace(PLAN, lengths=np.array([31])), {}, {}),
+        (replace(PLAN, lengths=np.array([500, 500])), {}, {}),
+        (replace(PLAN, recipe=Recipe(schedule=[0.0, 0.5, 1.0])), {}, {"schedule": [0.0, 0.5, 1.0]}),
+        (replace(PLAN, origin=SimpleNamespace()), {}, {}),
+        (replace(PLAN, pilot=replace(LONG, is_complete=False)), {}, {}),
+        (PLAN, {"n_sites": 3}, {}),
+        (PLAN, {"tile": 4000}, {}),
+        (PLAN, {}, {"target_se": None}),
+        (PLAN, {}, {"target_se": 0.05}),
+        (PLAN, {}, {"n_temperatures": 900}),
+        (PLAN, {}, {"draws": 250}),
+        (PLAN, {}, {"max_temperatures": 5000}),
+    ],
+)
+def test_all_other_rounds_keep_a_particle_for_each_draw(plan, problem, options):
+    assert with_fewer_particles(problem_of(**problem), plan, call_of(**DEFAULT | options)) is plan
+
+
+@pytest.mark.slow
+def test_a_long_run_is_right_and_its_draws_follow_the_posterior():
+    rng, n_dims = np.random.default_rng(1), 60
+    sd = np.linspace(0.01, 0.03, n_dims)
+    y = rng.normal(size=n_dims)
+    with pm.Model() as model:
+        x = pm.Normal("x", shape=n_dims)
+        pm.Normal("y", x, sd, observed=y)
+    exact = float(np.sum(-0.5 * np.log(2 * np.pi * (1 + sd**2)) - 0.5 * y**2 / (1 + sd**2)))
+    idata = pymc_hais.sample_hais(model=model, reference="prior", random_seed=1, progressbar=False)
+    attrs, draws = idata["posterior"].attrs, idata["posterior"]["x"]
+    assert (attrs["draws"], attrs["particles"]) == (1000, 250)
+    assert draws.shape == (4, 1000, n_dims)
+    assert len(np.unique(draws.values[..., 0])) == 4000
+    estimate = pymc_hais.log_marginal_likelihood(idata)
+    assert estimate.se <= 0.1
+    assert_right(estimate, exact)
+    mean, of_posterior = y / (1 + sd**2), sd / np.sqrt(1 + sd**2)
+    size = az.ess(idata["posterior"])["x"].values
+    assert size.min() > 400
+    z = (draws.values.mean(axis=(0, 1)) - mean) / (of_posterior / np.sqrt(size))
+    assert np.sqrt(np.mean(z**2)) < 1.5
+    ratio = draws.values.std(axis=(0, 1)) / of_posterior
+    assert np.abs(np.log(ratio)).max() < 0.2
+
+    # More draws cost as much as the first ones did, and another call with this plan has as many particles.
+    more = pymc_hais.extend(idata, draws=400, model=model, random_seed=2)
+    assert (more["posterior"].attrs["draws"], more["posterior"].attrs["particles"]) == (1400, 350)
+    assert len(np.unique(more["posterior"]["x"].values[..., 0])) > 4000
+    again = pymc_hais.sample_hais(model=model, plan=idata, random_seed=3, progressbar=False)
+    assert again["posterior"].attrs["particles"] == 250
+    assert_right(pymc_hais.log_marginal_likelihood(again), exact)
