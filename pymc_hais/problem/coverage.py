@@ -1,7 +1,6 @@
 """Whether a reference is positive wherever the model's density is: otherwise log Z is too low without any sign."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import NoReturn
 
 import numpy as np
@@ -77,8 +76,11 @@ def _probes(
         yield mirrored, chosen
     yield rng.permuted(positions, axis=0), none
     if not improper_priors(model):
-        with suppress(NotImplementedError, ValueError):  # a prior that cannot be drawn is no matter here
-            yield Prior(layout, build_prior(model)).draw(n, drawing).positions, none
+        try:
+            drawn = Prior(layout, build_prior(model)).draw(n, drawing).positions
+        except (NotImplementedError, ValueError):  # a prior that cannot be drawn is not probed
+            return
+        yield drawn, none
 
 
 def _refuse(
