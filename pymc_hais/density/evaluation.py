@@ -113,7 +113,7 @@ def check_joint_logp(
         forms = logp, written_anew, {variable: named[variable.name] for variable in model.value_vars}
         # 16 roundings: of a few functions in each term, in both forms.
         allowed = tolerance[i] + 16.0 * eps * measure(positions[i])
-        difference = _compare_precisely(*forms, joint[i], value, allowed, magnitude[i])
+        difference = _compare_precisely(*forms, ours=joint[i], value=value, allowed=allowed, magnitude=magnitude[i])
         if i == ranked[0]:  # of an unlikely draw any form may be rounded
             undecided = difference
     return undecided
@@ -123,6 +123,7 @@ def _compare_precisely(
     logp: Any,
     written_anew: Callable[[], Any],
     point: Mapping[Any, np.ndarray],
+    *,
     ours: float,
     value: float,
     allowed: float,
