@@ -170,8 +170,8 @@ def build_pointwise(model: pm.Model, names: Sequence[str]) -> Pointwise:
     terms = [pt.as_tensor(term, allow_xtensor_conversion=True) for term in lower_xtensor(terms)]
     tables = [pt.tensor(f"table_{i}", dtype=t.type.dtype, shape=t.type.shape) for i, t in enumerate(targets)]
     values = {rv.name: frozen.rvs_to_values[rv] for rv in frozen.free_RVs}
-    # Summed over all axes but the first; a single number counts as one row.
-    rows = [term.sum(axis=tuple(range(1, term.ndim))) if term.ndim else term[None] for term in terms]
+    # Summed over all axes but the first: a vector has no other, and stays as it is.  A single number is one row.
+    rows = [pt.atleast_1d(term).sum(axis=tuple(range(1, term.ndim))) for term in terms]
     total: Any = functools.reduce(operator.add, rows)
     (total,) = clone_replace([total], dict(zip(targets, tables, strict=True)), rebuild_strict=False)
     batched = {
