@@ -191,7 +191,10 @@ def _compile(written: Written, layout: Layout, given: Mapping[Any, Any]) -> Comp
     function = compile_interpreted([positions, *rest], list(batched))
 
     def compute(x: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
-        own = (np.asarray(value, one.dtype) for value, one in zip(values, rest, strict=True))
+        # Sites, and parameters of a fit, are of double precision: a model of single precision rounds them.  A container
+        # of integers refuses real numbers, whose fractions would be lost.
+        pairs = ((np.asarray(value), one.dtype) for value, one in zip(values, rest, strict=True))
+        own = (value.astype(dtype, casting="same_kind", copy=False) for value, dtype in pairs)
         arrays = function(np.ascontiguousarray(x, dtype=position.dtype), *own)
         # What depends on no element has no axis of particles.
         return [

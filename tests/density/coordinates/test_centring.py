@@ -104,6 +104,19 @@ def test_without_data_normals_are_standard_normal():
     np.testing.assert_allclose(np.cov(np.column_stack([middle, x[:, :2]]).T)[:2], np.eye(4)[:2] * 1.0, atol=0.1)
 
 
+def test_a_container_of_integers_takes_no_real_numbers():
+    """Their fractions would be lost without a sign."""
+    with pm.Model() as model:
+        n = pm.Data("n", np.array([1, 2, 3]))
+        pm.Normal("x", pm.Normal("mean", 0.0, 1.0) * n, pm.HalfNormal("sd", 1.0), shape=3)
+    chart = build_chart(model, build_layout(model), {"n": np.array([1, 2, 3])})
+    x = np.full((1, 5), 0.5)
+    location, _ = chart.with_data({"n": np.array([2, 4, 6])}).moments(x)
+    np.testing.assert_allclose(location, 2.0 * chart.moments(x)[0])
+    with pytest.raises(TypeError, match="Cannot cast"):
+        chart.with_data({"n": np.array([1.5, 2.5, 3.5])}).moments(x)
+
+
 @cache
 def graph_of(name):
     model = MODELS[name]()
