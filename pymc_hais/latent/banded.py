@@ -94,10 +94,10 @@ class Banded:
         matched = zip(factor.entries, ahead, strict=True)
         return np.stack([self.pattern.solve_back(self.pattern.factor(*one), right) for one, right in matched])
 
-    def compute_coordinates(self, factor: Bands, step: np.ndarray) -> np.ndarray:
+    def compute_coordinates(self, factor: Bands, displacement: np.ndarray) -> np.ndarray:
         """Compute the coordinates (n, K) of displacements from the point to x."""
         scale = factor.diagonal[:, -1:]
-        matched = zip(factor.entries, step, strict=True)
+        matched = zip(factor.entries, displacement, strict=True)
         ahead = np.stack([self.pattern.multiply_back(self.pattern.factor(*one), right) for one, right in matched])
         z = _stretch(factor, ahead - _stretch(factor, factor.step, scale**-2), scale)
         return z[:, self.pattern.place]

@@ -96,9 +96,9 @@ class Dense:
         """Compute the displacements from the point to x (n, K) of coordinates."""
         return np.linalg.solve(factor.matrix.swapaxes(1, 2), (z + factor.step)[..., None])[..., 0]
 
-    def compute_coordinates(self, factor: Lower, step: np.ndarray) -> np.ndarray:
+    def compute_coordinates(self, factor: Lower, displacement: np.ndarray) -> np.ndarray:
         """Compute the coordinates (n, K) of displacements from the point to x."""
-        return (factor.matrix.swapaxes(1, 2) @ step[..., None])[..., 0] - factor.step
+        return (factor.matrix.swapaxes(1, 2) @ displacement[..., None])[..., 0] - factor.step
 
 
 def _cholesky(matrix: np.ndarray) -> np.ndarray:

@@ -52,7 +52,7 @@ class Precision[F: Factor](Protocol):
     def compute_displacement(self, factor: F, z: np.ndarray) -> np.ndarray:
         """Compute the displacements from the point to x (n, K) of coordinates."""
 
-    def compute_coordinates(self, factor: F, step: np.ndarray) -> np.ndarray:
+    def compute_coordinates(self, factor: F, displacement: np.ndarray) -> np.ndarray:
         """Compute the coordinates (n, K) of displacements from the point to x."""
 
 

@@ -70,16 +70,16 @@ class Tridiagonal:
     @np.errstate(all="ignore")  # of values beyond the range of floating point
     def compute_displacement(self, factor: Bidiagonal, z: np.ndarray) -> np.ndarray:
         """Compute the displacements from the point to x (n, K) of coordinates."""
-        step, right = np.empty_like(z), z + factor.step
+        displacement, right = np.empty_like(z), z + factor.step
         last = np.zeros(len(z))
         for k in reversed(range(z.shape[1])):
-            last = step[:, k] = _substitute(factor.diagonal[:, k], factor.off[:, k], right[:, k], last)
-        return step
+            last = displacement[:, k] = _substitute(factor.diagonal[:, k], factor.off[:, k], right[:, k], last)
+        return displacement
 
-    def compute_coordinates(self, factor: Bidiagonal, step: np.ndarray) -> np.ndarray:
+    def compute_coordinates(self, factor: Bidiagonal, displacement: np.ndarray) -> np.ndarray:
         """Compute the coordinates (n, K) of displacements from the point to x."""
-        after = np.concatenate([step[:, 1:], np.zeros((len(step), 1))], axis=1)
-        return factor.diagonal * step + factor.off * after - factor.step
+        after = np.concatenate([displacement[:, 1:], np.zeros((len(displacement), 1))], axis=1)
+        return factor.diagonal * displacement + factor.off * after - factor.step
 
 
 def _bands(term: TensorVariable, point: TensorVariable) -> Bands:

@@ -39,9 +39,9 @@ def test_graphs_are_the_numbers_and_gradients_their_slopes(n, of_sum):
     factor = banded.compute_factor([one[None] for one in values[:3]])
     assert 2.0 * np.log(found_root).sum() == pytest.approx(np.linalg.slogdet(matrix)[1], abs=1e-10)
     assert np.log(factor.diagonal).sum() == pytest.approx(np.log(found_root).sum(), abs=1e-10)
-    step = banded.compute_displacement(factor, values[3][None])
-    np.testing.assert_allclose(found_way, step[0], rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(banded.compute_coordinates(factor, step)[0], values[3], rtol=1e-10, atol=1e-12)
+    displacement = banded.compute_displacement(factor, values[3][None])
+    np.testing.assert_allclose(found_way, displacement[0], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(banded.compute_coordinates(factor, displacement)[0], values[3], rtol=1e-10, atol=1e-12)
     # The displacement of zero is the Newton step, and those of units have the inverse as their covariance.
     newton = banded.compute_displacement(factor, np.zeros((1, n)))[0]
     np.testing.assert_allclose(newton, np.linalg.solve(matrix, values[2]), rtol=1e-9, atol=1e-12)

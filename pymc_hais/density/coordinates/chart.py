@@ -265,8 +265,8 @@ def recentre(
         chain, value_var = chains[one.owner], frozen.rvs_to_values[frozen[one.owner]]
         point = written[chain]
         arrays = expand(one, terms, written, points, value_var, chain, sites[0][one.part])
-        root, step = one.precision.write_displacement(arrays, coordinates[one.part])
-        whole = point + step.reshape(point.type.shape).astype(point.dtype)
+        root, displacement = one.precision.write_displacement(arrays, coordinates[one.part])
+        whole = point + displacement.reshape(point.type.shape).astype(point.dtype)
         written[chain] = chain.type.filter_variable(whole)
         if one.is_summed:
             parts = one.differences(pt, whole.ravel()).reshape(point.type.shape)
