@@ -67,7 +67,8 @@ class Request:
         )
 
 
-#: The arguments of :func:`pymc_hais.sample_hais` and their defaults, for functions that have some of them.
+#: The arguments of :func:`pymc_hais.sample_hais` and their defaults, for functions that have some of them.  Written
+#: out, because ``calls`` imports this module; a test compares them with the signature.
 _DEFAULTS: dict[str, Any] = {
     "draws": 1000, "chains": 4, "reference": "auto", "modes": None, "kernel": None, "constraints": None,
     "path": "geometric", "schedule": CONSTANT_SPEED, "n_temperatures": None, "resample": True, "target_se": 0.1,

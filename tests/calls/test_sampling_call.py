@@ -3,12 +3,25 @@
 import logging
 import threading
 from dataclasses import replace
+from inspect import signature
 
 import pytest
 from xarray import DataTree
 
 import pymc_hais
+from pymc_hais.inputs import request
 from tests.quick import QUICK, interrupt, one_mean, schools, shared
+
+
+def test_the_defaults_of_a_request_are_those_of_the_signature():
+    """There are two lists of them, because ``inputs`` imports nothing from ``calls``.
+
+    The progress bar is an exception: functions without such an argument show none.
+    """
+    defaults = {name: one.default for name, one in signature(pymc_hais.sample_hais).parameters.items()}
+    elsewhere = {"model", "quiet", "progressbar", "progressbar_theme"}
+    own = {name: default for name, default in request._DEFAULTS.items() if name not in elsewhere}
+    assert own == {name: default for name, default in defaults.items() if name not in elsewhere}
 
 
 @pytest.mark.slow
