@@ -39,47 +39,41 @@ BRIDGEABLE = Bridgeable()
 def check_bridge(result: BridgeResult, n_draws: int) -> Iterator[Finding]:
     """Yield the finding of what is missing in the draws that a bridge starts from."""
     if not np.isfinite(result.log_z):
-        yield Finding(
-            "poor_draws",
-            "error",
+        yield _poor_draws(
             "No draw of the fitted reference has a positive density under the model: there is nothing to bridge.",
             "Use sample_hais, which anneals between the two.",
         )
         return
     if result.rhat > BRIDGEABLE.rhat:
-        yield Finding(
-            "poor_draws",
-            "error",
+        yield _poor_draws(
             f"The chains have not mixed (R-hat = {result.rhat:.2f}): they lie in different regions, and the share of "
             "each region depends on where the chains began.",
             "Sample longer, or use sample_hais, which weighs the regions.",
         )
     if result.n_effective < BRIDGEABLE.effective:
-        yield Finding(
-            "poor_draws",
-            "error",
+        yield _poor_draws(
             f"The draws are worth {result.n_effective:.0f} independent ones, and {BRIDGEABLE.effective:.0f} are "
             "needed.",
             "Pass more draws, or draws of a sampler that mixes better.",
         )
     if result.overlap * n_draws / 2 < BRIDGEABLE.overlapping:
-        yield Finding(
-            "poor_draws",
-            "error",
+        yield _poor_draws(
             f"The draws and the reference fitted to them overlap in {result.overlap:.2%} of their mass: the bridge "
             "rests on few draws, and its error bar is a guess.",
             "Use sample_hais, which anneals between the two (reference=idata starts from these draws).",
         )
     if abs(result.tilt) > _DISAGREEMENT * result.tilt_se + _TOLERANCE:
         errors = abs(result.tilt) / max(result.tilt_se, 1e-12)
-        yield Finding(
-            "poor_draws",
-            "error",
+        yield _poor_draws(
             f"Bridges that give more and less weight to the draws differ by {result.tilt:+.2f} nats, {errors:.0f} "
             "standard errors: the draws are not of this model's posterior, but of an approximation (such as pm.fit) or "
             "of another model.",
             "Pass draws of pm.sample or sample_hais; sample_hais(reference=idata) is right with these draws, too.",
         )
+
+
+def _poor_draws(message: str, advice: str) -> Finding:
+    return Finding("poor_draws", "error", message, advice)
 
 
 @check("the comparison with other estimates")
