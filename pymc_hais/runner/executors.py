@@ -58,8 +58,12 @@ def check_executor(executor: Executor | None) -> None:
         raise _wrong(executor) from error
     if not isinstance(future, Future):
         raise _wrong(executor)
-    if isinstance(executor, ThreadPoolExecutor):
-        return
+    if not isinstance(executor, ThreadPoolExecutor):
+        _wait_for_worker(future)
+
+
+def _wait_for_worker(future: Future) -> None:
+    """Wait until a worker has finished its first job; raise an error that says what to pass instead if it cannot."""
     begin, is_told = time.monotonic(), False
     while not wait([future], timeout=POLL).done:
         if not is_told and time.monotonic() - begin > _PATIENCE:
