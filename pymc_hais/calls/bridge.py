@@ -16,6 +16,7 @@ from pymc_hais.density import build_layout, discrete_names, find_model
 from pymc_hais.density.compat import RandomState
 from pymc_hais.density.points import locate, read_point
 from pymc_hais.estimators import LogBayesFactor, LogZEstimate, divide, estimate_point_density, to_estimate
+from pymc_hais.estimators.point_density import PointDensity
 from pymc_hais.estimators.values import NORMAL_REACH
 from pymc_hais.inputs.arguments import explain_unknown
 from pymc_hais.inputs.draws import read_draws, read_positions
@@ -194,7 +195,13 @@ def savage_dickey(
     reference = fit_reference(thin_rows(positions))
     problem = compile_first(model, reference, runner).problem
     density = estimate_point_density(problem.log_density, positions, tested, coordinates)
-    names = quoted(point)
+    _check_density(density, quoted(point))
+    value, reach = density.value - log_prior, NORMAL_REACH * density.se
+    return LogBayesFactor(value, density.se, value - reach, value + reach)
+
+
+def _check_density(density: PointDensity, names: str) -> None:
+    """Refuse a posterior density at a point that too few draws determine; ``names`` are the tested variables'."""
     if density.rhat > BRIDGEABLE.rhat or density.n_effective < BRIDGEABLE.effective:
         raise ValueError(
             f"The draws of {names} are worth {density.n_effective:.0f} independent ones, with R-hat = "
@@ -210,5 +217,3 @@ def savage_dickey(
             f"The posterior density of {names} at the point cannot be estimated from these draws, whose mean is "
             f"{density.distance:.1f} standard deviations away: compare log Z of the two models instead."
         )
-    value, reach = density.value - log_prior, NORMAL_REACH * density.se
-    return LogBayesFactor(value, density.se, value - reach, value + reach)
