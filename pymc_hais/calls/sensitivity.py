@@ -85,8 +85,6 @@ def prior_sensitivity(
     seeds = [int(seed) for seed in seeds_per_chain(random_state=random_seed, chains=n_values)]
     of_compile = ("reference", "kernel", "constraints", "backend", "compile_kwargs")
     chosen = {name: sample_kwargs.pop(name) for name in of_compile if name in sample_kwargs}
-    of_plan = ("modes", "schedule", "n_temperatures")
-    following = {name: value for name, value in sample_kwargs.items() if name not in of_plan}
     before = {name: value.copy() for name, value in read_containers(model).items() if name in values}
     order = sorted(range(n_values), key=lambda i: i != n_values // 2)  # the middle value first
     found: dict[int, LogZEstimate] = {}
@@ -103,17 +101,24 @@ def prior_sensitivity(
                 open_model({"model": compiled})  # a value out of range is found before any run
         for i in order:
             with _at(model, values, i):
-                own: dict[str, Any] = {"model": compiled, "random_seed": seeds[i]}
-                if plan is not None:
-                    found[i] = log_marginal_likelihood(sample_hais(**own, **following, plan=plan))
-                by_plan = found.get(i)
-                names = {one.name for one in by_plan.findings} if by_plan else set()
-                if not by_plan or not by_plan.is_trustworthy or names & {"plan_misfit", "rejected_moves"}:
-                    idata = sample_hais(**own, **sample_kwargs)
-                    found[i], plan = log_marginal_likelihood(idata), idata if plan is None else plan
+                own = {"model": compiled, "random_seed": seeds[i], **sample_kwargs}
+                estimate = None if plan is None else _follow(plan, own)
+                if estimate is None:
+                    idata = sample_hais(**own)
+                    estimate, plan = log_marginal_likelihood(idata), idata if plan is None else plan
+                found[i] = estimate
     finally:
         _set(model, before)
     return to_sensitivity(values, [found[i] for i in range(n_values)], baseline or found[order[0]])
+
+
+def _follow(plan: DataTree, options: Mapping[str, Any]) -> LogZEstimate | None:
+    """Estimate log Z by the plan of another value; None if it does not fit this one."""
+    kept = {name: value for name, value in options.items() if name not in ("modes", "schedule", "n_temperatures")}
+    estimate = log_marginal_likelihood(sample_hais(**kept, plan=plan))
+    names = {one.name for one in estimate.findings}
+    is_fit = estimate.is_trustworthy and not names & {"plan_misfit", "rejected_moves"}
+    return estimate if is_fit else None
 
 
 def _set(model: pm.Model, values: Mapping[str, Any]) -> None:
