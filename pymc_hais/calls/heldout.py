@@ -161,23 +161,10 @@ def log_likelihood(
         shared = {name: given[name] for name in both}
         request = read("log_likelihood", model, given, data=data, sample_kwargs=sample_kwargs)
         with request.runner() as runner:
-            observed = model
-            if is_joint:  # the density at each row, hidden variables integrated out, and one log Z for all
-                data = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
-                observed = observe_first(model, data)
-            with runner.progress:
-                rows = check_rows(observed, data, is_joint=is_joint)
-                result, attrs = _integrate(observed, rows, reference, runner, is_joint)
             if is_joint:
-                log_z, attrs = _anneal_for_all(model, attrs, runner, {**shared, **(sample_kwargs or {})})
-                result = result.minus("log_z", log_z)
-                attrs["quantity"] = "log density of each row minus log Z"
-            elif model.potentials and model.free_RVs:
-                # Potentials leave a part of the prior's mass; divided by it, the rows are densities of a row.
-                prior = prior_alone(model, with_potentials=True)
-                options = {**shared, "target_se": target_of_divisor(runner)}
-                log_z, costs = _anneal_for_all(prior, attrs, runner, options)
-                result, attrs = result.minus("log_z", log_z), attrs | {name: costs[name] for name in _COSTS}
+                result, attrs = _evaluate_joint(model, data, reference, runner, {**shared, **(sample_kwargs or {})})
+            else:
+                result, attrs = _evaluate_generative(model, data, reference, runner, shared)
     tree = to_heldout_tree(result, attrs | {"total_time": time.perf_counter() - begin})
     log_held_out(result)
     return tree
@@ -206,6 +193,40 @@ def _check_choices(model: pm.Model, reference: Any, kernel: Kernel | None, sampl
     known = [name for name in signature(sample_hais).parameters if name != "model"]
     refuse_unknown("sample_hais", sample_kwargs, known)
     read("sample_hais", model, sample_kwargs)
+
+
+def _evaluate_joint(
+    model: pm.Model, data: Mapping[str, Any], reference: Any, runner: Runner, options: Mapping[str, Any]
+) -> tuple[HeldOut, dict[str, Any]]:
+    """Evaluate an unnormalised density at each row, integrate out hidden variables, and divide by one Z for all.
+
+    ``options`` are the arguments of the run for log Z.
+    """
+    rows = {name: as_rows(model, name, value, declared_value(model, name)) for name, value in data.items()}
+    observed = observe_first(model, rows)
+    with runner.progress:
+        rows = check_rows(observed, rows, is_joint=True)
+        result, attrs = _integrate(observed, rows, reference, runner, is_joint=True)
+    log_z, attrs = _anneal_for_all(model, attrs, runner, options)
+    attrs["quantity"] = "log density of each row minus log Z"
+    return result.minus("log_z", log_z), attrs
+
+
+def _evaluate_generative(
+    model: pm.Model, data: Mapping[str, Any], reference: Any, runner: Runner, options: Mapping[str, Any]
+) -> tuple[HeldOut, dict[str, Any]]:
+    """Estimate the log-likelihood of each row under a model of one row.
+
+    ``options`` are arguments of the run for the mass that potentials leave of the prior.
+    """
+    with runner.progress:
+        result, attrs = _integrate(model, check_rows(model, data), reference, runner, is_joint=False)
+    if not (model.potentials and model.free_RVs):
+        return result, attrs
+    # Divided by the mass, the rows are densities of a row.
+    prior = prior_alone(model, with_potentials=True)
+    mass, costs = _anneal_for_all(prior, attrs, runner, {**options, "target_se": target_of_divisor(runner)})
+    return result.minus("log_z", mass), attrs | {name: costs[name] for name in _COSTS}
 
 
 def _integrate(
