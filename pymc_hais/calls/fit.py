@@ -21,7 +21,7 @@ from pymc_hais.inputs.arguments import check_integer, check_positive, check_seed
 from pymc_hais.learning.family import Family, build_family, with_own
 from pymc_hais.learning.optimisers import closed, lbfgs, stochastic
 from pymc_hais.learning.optimisers.constraints import Constraint, read_constraints
-from pymc_hais.learning.optimisers.descent import Descent, Ending, build_held_out
+from pymc_hais.learning.optimisers.descent import Descent, Ending, HeldOut, build_held_out
 from pymc_hais.learning.protocol import Method, name_methods
 from pymc_hais.results.findings.fit import check_convergence
 from pymc_hais.results.learning import to_learning_tree
@@ -137,19 +137,12 @@ def fit(
     if not isinstance(method, Method):
         hint = f" Pass {method.__name__}()." if isinstance(method, type) and issubclass(method, Method) else ""
         raise ValueError(f"`method` must be one of pymc_hais.learning, such as ScoreMatching(); got {method!r}.{hint}")
-    for name, value in (("n_steps", n_steps), ("batch_size", batch_size)):
-        if value is not None:
-            check_integer(name, value, 1)
-    check_positive("tolerance", tolerance, "standard errors", None)
-    check_positive("max_seconds", max_seconds, "seconds", "no limit")
+    _check_numbers(n_steps, batch_size, tolerance, max_seconds)
     check_seed(random_seed)
     backend, _ = resolve_backend(backend, None)
     if not (method.is_closed or optimizer in (None, LBFGS) or callable(optimizer)):
         raise ValueError(f'`optimizer` must be "lbfgs", or one such as pm.adam(learning_rate=0.01); got {optimizer!r}.')
-    is_one = callable(callbacks) or not isinstance(callbacks, Iterable)
-    functions: tuple[Any, ...] = (callbacks,) if is_one else tuple(callbacks)
-    if not all(map(callable, functions)):
-        raise ValueError(f"`callbacks` must be functions of (step, values, objective); got {callbacks!r}.")
+    functions = _read_callbacks(callbacks)
     clock = start_clock(max_seconds)
 
     family, rows = build_family(model, data, list(constraints), backend)
@@ -157,12 +150,7 @@ def fit(
     optimizer = _choose_optimizer(optimizer, method, family, constraints, batch_size)
     if batch_size is not None and batch_size > len(rows):
         raise ValueError(f"`batch_size` is {batch_size}, and there are {len(rows)} rows: pass at most so many.")
-    if held_out is not None and not method.knows_log_z:
-        raise ValueError(
-            f"{method.name} knows no log Z on its way, which `held_out` needs: leave it out, and pass the rows to "
-            f"pymc_hais.log_likelihood afterwards. Methods that know it: {name_methods(lambda one: one.knows_log_z)}."
-        )
-    held_out_rows = build_held_out(held_out, family, method.width(family))
+    held_out_rows = _read_held_out(held_out, method, family)
     own = {name: np.asarray(value, dtype=np.float64) for name, value in method.own(family, rows).items()}
     default_steps = {LBFGS: lbfgs.N_STEPS, M_STEP: closed.N_STEPS}.get(optimizer, stochastic.SCHEDULE.n_steps)
     bar = CallProgress(progressbar, default_theme, "Held out" if held_out_rows else LOG_Z)
@@ -181,14 +169,37 @@ def fit(
             callbacks=functions,
             held_out=held_out_rows,
         )
-        if optimizer in (LBFGS, M_STEP):
-            ending = (lbfgs if optimizer == LBFGS else closed).minimise(descent)
-        else:
-            size = batch_size or min(stochastic.SCHEDULE.batch_size, len(rows))
-            ending = stochastic.minimise(descent, optimizer, size)
+        ending = _minimise(descent, optimizer, batch_size)
     for name in family.parameters:
         model.set_data(name, ending.values[name].astype(model[name].dtype))
     return _label(descent, ending, optimizer)
+
+
+def _check_numbers(n_steps: int | None, batch_size: int | None, tolerance: float, max_seconds: float | None) -> None:
+    for name, value in (("n_steps", n_steps), ("batch_size", batch_size)):
+        if value is not None:
+            check_integer(name, value, 1)
+    check_positive("tolerance", tolerance, "standard errors", None)
+    check_positive("max_seconds", max_seconds, "seconds", "no limit")
+
+
+def _read_callbacks(callbacks: Any) -> tuple[Callable[..., Any], ...]:
+    """Return one function or several as a tuple; refuse anything else."""
+    is_one = callable(callbacks) or not isinstance(callbacks, Iterable)
+    functions: tuple[Any, ...] = (callbacks,) if is_one else tuple(callbacks)
+    if not all(map(callable, functions)):
+        raise ValueError(f"`callbacks` must be functions of (step, values, objective); got {callbacks!r}.")
+    return functions
+
+
+def _read_held_out(held_out: Mapping[str, Any] | None, method: Method, family: Family) -> HeldOut | None:
+    """Return the rows that are not used for learning, if any; refuse them for a method without log Z."""
+    if held_out is not None and not method.knows_log_z:
+        raise ValueError(
+            f"{method.name} knows no log Z on its way, which `held_out` needs: leave it out, and pass the rows to "
+            f"pymc_hais.log_likelihood afterwards. Methods that know it: {name_methods(lambda one: one.knows_log_z)}."
+        )
+    return build_held_out(held_out, family, method.width(family))
 
 
 def _choose_optimizer(
@@ -222,6 +233,14 @@ def _choose_optimizer(
     if optimizer:
         return optimizer
     return pm.adam(learning_rate=stochastic.SCHEDULE.rate) if obstacle or family.hidden else LBFGS
+
+
+def _minimise(descent: Descent, optimizer: Any, batch_size: int | None) -> Ending:
+    """Minimise the objective by the optimiser that was chosen."""
+    if optimizer in (LBFGS, M_STEP):
+        return (lbfgs if optimizer == LBFGS else closed).minimise(descent)
+    size = batch_size or min(stochastic.SCHEDULE.batch_size, len(descent.rows))
+    return stochastic.minimise(descent, optimizer, size)
 
 
 def _label(descent: Descent, ending: Ending, optimizer: Any) -> DataTree:
