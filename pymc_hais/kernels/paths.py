@@ -106,6 +106,53 @@ def log_norm_of_student_t(df: float, n_dims: int) -> float:
     return gammaln(0.5 * (df + n_dims)) - gammaln(0.5 * df) - 0.5 * n_dims * np.log(df * np.pi)
 
 
+def _build_join(xp: Xp, jit: Jit) -> Any:
+    """Build the log of a sum of two densities, with its gradient."""
+
+    @jit
+    def join(one, grad_one, other, grad_other):
+        top = xp.maximum(one, other)
+        top = xp.where(xp.isfinite(top), top, 0.0)
+        total = top + xp.log(xp.exp(one - top) + xp.exp(other - top))
+        share = xp.exp(one - total)
+        # Where one has no density it has no gradient either.
+        return total, xp.where(share > 0.0, share * grad_one, 0.0 * grad_other) + (1.0 - share) * grad_other
+
+    return join
+
+
+def _build_fit(xp: Xp, jit: Jit, join: Any, n_beside: int) -> Any:
+    """Build the log density of a fit and of the Gaussians beside it, with its gradient."""
+    push, pull = build_metric(jit)
+
+    @jit
+    def fit_at(position, centre, inverse, numbers):
+        z = push(inverse, position - centre)
+        distance = xp.sum(z * z)
+        is_gaussian, spread = numbers[5] > 0.0, 1.0 + distance * numbers[3]
+        value = numbers[2] - xp.where(is_gaussian, 0.5 * distance, numbers[4] * xp.log(spread))
+        slope = -xp.where(is_gaussian, 1.0, 2.0 * numbers[4] * numbers[3] / spread)
+        return value, slope * pull(inverse, z)
+
+    @jit
+    def fit_alone(position, of_path):
+        centre, inverse, numbers = of_path
+        value, grad = fit_at(position, centre, inverse, numbers)
+        return numbers[1] + value, grad
+
+    @jit
+    def fit_and_beside(position, of_path):
+        centre, inverse, numbers, inverses, centres, constants = of_path
+        value, grad = fit_alone(position, (centre, inverse, numbers))
+        for k in range(n_beside):
+            z = push(inverses[k], position - centre - centres[k])
+            own = constants[k] - 0.5 * xp.sum(z * z)
+            value, grad = join(value, grad, own, -pull(inverses[k], z))
+        return value, grad
+
+    return fit_and_beside if n_beside else fit_alone
+
+
 @dataclass(frozen=True, eq=False)
 class Defended:
     """See :class:`pymc_hais.core.protocols.Path`; the density is ``(position, data) -> values`` of its own reference.
@@ -168,44 +215,9 @@ class Defended:
 
     def build(self, xp: Xp, density: Compiled, jit: Jit = lambda f: f, jit_density: Jit | None = None) -> PathFunctions:
         """Build the path's functions of one particle."""
-        push, pull = build_metric(jit)
         n_beside = len(self.beside[1]) if self.beside else 0
-
-        @jit
-        def join(one, grad_one, other, grad_other):
-            top = xp.maximum(one, other)
-            top = xp.where(xp.isfinite(top), top, 0.0)
-            total = top + xp.log(xp.exp(one - top) + xp.exp(other - top))
-            share = xp.exp(one - total)
-            # Where one has no density it has no gradient either.
-            return total, xp.where(share > 0.0, share * grad_one, 0.0 * grad_other) + (1.0 - share) * grad_other
-
-        @jit
-        def fit_at(position, centre, inverse, numbers):
-            z = push(inverse, position - centre)
-            distance = xp.sum(z * z)
-            is_gaussian, spread = numbers[5] > 0.0, 1.0 + distance * numbers[3]
-            value = numbers[2] - xp.where(is_gaussian, 0.5 * distance, numbers[4] * xp.log(spread))
-            slope = -xp.where(is_gaussian, 1.0, 2.0 * numbers[4] * numbers[3] / spread)
-            return value, slope * pull(inverse, z)
-
-        @jit
-        def fit_alone(position, of_path):
-            centre, inverse, numbers = of_path
-            value, grad = fit_at(position, centre, inverse, numbers)
-            return numbers[1] + value, grad
-
-        @jit
-        def fit_and_beside(position, of_path):
-            centre, inverse, numbers, inverses, centres, constants = of_path
-            value, grad = fit_alone(position, (centre, inverse, numbers))
-            for k in range(n_beside):
-                z = push(inverses[k], position - centre - centres[k])
-                own = constants[k] - 0.5 * xp.sum(z * z)
-                value, grad = join(value, grad, own, -pull(inverses[k], z))
-            return value, grad
-
-        all_at = fit_and_beside if n_beside else fit_alone
+        join = _build_join(xp, jit)
+        all_at = _build_fit(xp, jit, join, n_beside)
 
         @(jit_density or jit)
         def evaluate(position, beta, data):
