@@ -106,13 +106,7 @@ def validate(
     model = find_model(model)
     check_integer("n", n, 1)
     _check_generative(model)
-    if is_model(reference) or is_result(reference):
-        raise ValueError(
-            "`reference` of validate cannot be another model or draws, which belong to one data set: pass a "
-            'distribution, or "auto".'
-        )
-    if getattr(kernel, "constraints", None) is not None:
-        raise ValueError("`validate` takes no kernel with constraints: the simulated parameters may lie outside.")
+    _check_start(reference, kernel)
     with read("validate", model, given, n=n).runner() as runner, runner.progress:
         layout, prior = bind_reference(model, "prior", runner.seeds)
         assert isinstance(prior, Prior)  # as was asked for
@@ -136,6 +130,17 @@ def validate(
     _log.info(to_text(tree))
     log_findings(findings)
     return tree
+
+
+def _check_start(reference: Any, kernel: Kernel | None) -> None:
+    """Refuse a reference that belongs to one data set, and a kernel with constraints."""
+    if is_model(reference) or is_result(reference):
+        raise ValueError(
+            "`reference` of validate cannot be another model or draws, which belong to one data set: pass a "
+            'distribution, or "auto".'
+        )
+    if getattr(kernel, "constraints", None) is not None:
+        raise ValueError("`validate` takes no kernel with constraints: the simulated parameters may lie outside.")
 
 
 def _check_generative(model: pm.Model) -> None:
