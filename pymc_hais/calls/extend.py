@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
@@ -11,18 +12,19 @@ import numpy as np
 import pymc as pm
 from xarray import DataTree
 
-from pymc_hais.calls.compile import CompiledModel, open_model
+from pymc_hais.calls.compile import CompiledModel, Opened, open_model
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.core.seeds import Branch
 from pymc_hais.density.compat import RandomState, default_theme
 from pymc_hais.inputs.arguments import explain_unknown
-from pymc_hais.inputs.request import read
+from pymc_hais.inputs.request import Request, read
 from pymc_hais.inputs.results import check_goes_on, check_model_of, open_result, read_backend, read_evidence, read_whole
 from pymc_hais.planning.building import compile_start
 from pymc_hais.planning.choose import choose
 from pymc_hais.results.datatree import to_extended_tree
 from pymc_hais.results.report import log_nothing_added
 from pymc_hais.run.extending import add_chains, add_draws, reach_target
+from pymc_hais.run.plan import Plan
 
 
 @explain_unknown
@@ -100,21 +102,17 @@ def extend(
     >>> idata = pymc_hais.extend(idata, chains=12)  # half the error  # doctest: +SKIP
     """
     given = dict(locals())
-    added = {name: given[name] for name in ("draws", "chains", "target_se")}
-    if sum(value is not None for value in added.values()) != 1:
-        named = ", ".join(f"{name}={value!r}" for name, value in added.items() if value is not None) or "none"
-        raise ValueError(f"Pass exactly one of `draws`, `chains` and `target_se`; got {named}.")
+    added = {"draws": draws, "chains": chains, "target_se": target_se}
+    _check_added(added)
     result: DataTree = open_result(idata)
     if backend is None and compile_kwargs is None and not isinstance(model, CompiledModel):
         given["backend"] = read_backend(result)
     opened = open_model(given)
     model = opened.model
     record, old = read_whole(result)
-    attrs, origin = result["posterior"].attrs, record.made
-    check_model_of(origin, model)
-    asked = opened.arguments | {"max_temperatures": max(2, len(origin.ladder.schedule))}
-    asked |= {name: int(attrs[name]) for name in ("draws", "chains") if given[name] is None}
-    request = read("extend", model, asked, record, idata=result, added=added)
+    attrs = result["posterior"].attrs
+    check_model_of(record.made, model)
+    request = _read_request(opened, record, result, added)
     number = int(attrs.get("extensions", 0)) + 1
     with request.runner() as runner:
         runner = runner.branch(Branch.EXTENSION, number)
@@ -137,3 +135,21 @@ def extend(
         if target_se is None and attrs["target_se"] > 0.0:  # of the first run, which the findings judge by
             runner = runner.with_sampling(target_se=float(attrs["target_se"]))
         return runner.finish(lambda: to_extended_tree(result, before, extended, named, runner))
+
+
+def _check_added(added: Mapping[str, Any]) -> None:
+    """Refuse a call that adds nothing, or more than one kind of thing."""
+    if sum(value is not None for value in added.values()) != 1:
+        named = ", ".join(f"{name}={value!r}" for name, value in added.items() if value is not None) or "none"
+        raise ValueError(f"Pass exactly one of `draws`, `chains` and `target_se`; got {named}.")
+
+
+def _read_request(opened: Opened, record: Plan, result: DataTree, added: Mapping[str, Any]) -> Request:
+    """Return the request of an extension: the result's draws and chains where none are added, and no more temperatures.
+
+    ``record`` is the plan that the result holds.
+    """
+    attrs, longest = result["posterior"].attrs, max(2, len(record.made.ladder.schedule))
+    kept = {name: int(attrs[name]) for name in ("draws", "chains") if added[name] is None}
+    asked = opened.arguments | {"max_temperatures": longest} | kept
+    return read("extend", opened.model, asked, record, idata=result, added=added)
