@@ -59,7 +59,7 @@ class _Sizes(NamedTuple):
     long: int = 200  # temperatures from which on a program is compiled for fewer particles
     margin: float = 0.75  # of the variance that a plan of fewer particles allows: a second round costs more
     saving: float = 1.3  # factor by which fewer particles must save transitions, at least
-    spare: int = 4  # times their temperatures that `max_temperatures` must allow, for further rounds
+    spare: int = 2  # times their temperatures that `max_temperatures` must allow, for further rounds
     parting: float = 2.0  # autocorrelation times at beta = 1 that part the draws of one particle
     share_of_parting: float = 0.25  # of the transitions of a round that this may take
     room: float = 0.8  # planned error of a scouting round, as a share of the target, so that most rows meet the target

@@ -15,8 +15,8 @@ from tests.front_door import assert_right
 from tests.runs import build_pilot, call_of, plan_of
 
 DEFAULT = {"draws": 1000, "chains": 4, "target_se": 0.1}
-#: A squared barrier of about 8,000 nats: 1,000 temperatures for 4,000 particles.
-LONG = build_pilot(discrepancies=(500.0, 500.0, 500.0, 500.0))
+#: A barrier for which 4,000 particles need about 700 temperatures.
+LONG = build_pilot(discrepancies=(110.0, 110.0, 110.0, 110.0))
 PLAN = plan_of((suggest_length(LONG, 40.0, 10**6),), pilot=LONG)
 
 
@@ -65,7 +65,7 @@ def test_temperatures_for_a_tail_are_enough_for_fewer_particles():
         (PLAN, {}, {"target_se": 0.05}),
         (PLAN, {}, {"n_temperatures": 900}),
         (PLAN, {}, {"draws": 250}),
-        (PLAN, {}, {"max_temperatures": 5000}),
+        (PLAN, {}, {"max_temperatures": 3000}),
     ],
 )
 def test_all_other_rounds_keep_a_particle_for_each_draw(plan, problem, options):
@@ -74,7 +74,7 @@ def test_all_other_rounds_keep_a_particle_for_each_draw(plan, problem, options):
 
 @pytest.mark.slow
 def test_a_long_run_is_right_and_its_draws_follow_the_posterior():
-    rng, n_dims = np.random.default_rng(1), 60
+    rng, n_dims = np.random.default_rng(1), 40
     sd = np.linspace(0.01, 0.03, n_dims)
     y = rng.normal(size=n_dims)
     with pm.Model() as model:
