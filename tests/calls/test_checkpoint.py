@@ -61,8 +61,8 @@ def test_the_checkpoint_changes_nothing_and_holds_every_job(model, whole):
     idata, folder = whole
     same_bits(idata, sample(model))
     names = [path.name for path in jobs(folder)]
-    assert len([name for name in names if name.startswith("round_1")]) == 2
-    assert len([name for name in names if name.startswith("round_2")]) == 2
+    assert len([name for name in names if name.startswith("round_1")]) == 3  # one of each chain
+    assert len([name for name in names if name.startswith("round_2")]) == 3
     assert len([name for name in names if name.startswith("pilot")]) >= 1
     assert not list(folder.glob("*.part"))
 
@@ -97,12 +97,11 @@ def test_what_changes_no_number_may_change(model, whole, folder, given):
 
 
 def test_what_is_found_is_said(model, whole, folder, caplog):
-    (folder / "round_2_rows-0_chains-2.npz").unlink(missing_ok=True)
     left = [path for path in jobs(folder) if path.name.startswith("round_2")]
     left[-1].unlink()
     with caplog.at_level("INFO", "pymc.hais"):
         same_bits(whole[0], sample(model, checkpoint=folder))
-    assert "1 of 2 tiles were finished before: 1 are left" in caplog.messages
+    assert "2 of 3 tiles were finished before: 1 are left" in caplog.messages
 
 
 def test_another_executor_may_go_on(model, whole, folder):

@@ -11,12 +11,12 @@ from pymc_hais.estimators import LogZEstimate
 from pymc_hais.results.report import log_outcome
 from pymc_hais.run.rounds import log_start
 from tests.quick import one_mean
-from tests.runs import call_of
+from tests.runs import call_of, plan_of
 
 
 def said(caplog, lengths, seconds, compile_seconds=0.0, n_rows=1, **options):
     problem = SimpleNamespace(label="the prior", engine=SimpleNamespace(name="jax"), n_rows=n_rows)
-    plan = SimpleNamespace(lengths=np.array(lengths), reason="By the user.")
+    plan = plan_of(lengths, reason="By the user.")
     runner = call_of(**options)
     runner.compiler.clock.seconds = compile_seconds
     with caplog.at_level(logging.DEBUG, logger="pymc"), pytest.MonkeyPatch.context() as patch:

@@ -30,7 +30,7 @@ def row_of(run, estimate=None, rounds=()):
 
 
 def evidence_of(stopped_by, draws=100, seconds_per_move=0.0):
-    return SimpleNamespace(stopped_by=stopped_by, draws=draws, seconds_per_move=seconds_per_move)
+    return SimpleNamespace(plan=plan_of(), stopped_by=stopped_by, draws=draws, seconds_per_move=seconds_per_move)
 
 
 def findings(run, estimate=None, target_se=None, rounds=(), stopped_by="max_temperatures", made=(100, 0.0), **options):
