@@ -274,9 +274,9 @@ def with_fewer_particles(problem: Problem, plan: Plan, runner: Runner) -> Plan:
     if n_steps < _SIZES.worthwhile or problem.engine.kernel.n_sites or tile > PILOT_PARTICLES:
         return plan
     enough = max(FEWEST, -(-suggest_particles(target) // chains))
-    if n_steps < _SIZES.long:
-        enough = tile * -(-enough // tile)
-    fewer = replace(plan, draws_each=max(1, sampling.draws // enough))
+    tried = (replace(plan, draws_each=each) for each in range(sampling.draws // enough, 1, -1))
+    suitable = (one for one in tried if n_steps >= _SIZES.long or one.particles_for(sampling.draws) % tile == 0)
+    fewer = next(suitable, plan)
     particles = fewer.particles_for(sampling.draws)
     longer = max(n_steps, suggest_length(pilot, _SIZES.margin * chains * particles * target**2, longest))
     if _SIZES.saving * particles * longer > sampling.draws * n_steps or _SIZES.spare * longer > longest:

@@ -23,6 +23,8 @@ _LOG_WEIGHT_VARIANCE = 8.0
 _ROOM = 0.4
 #: Var(log w) for which particles are as few as a target allows: with a larger one they do not keep up with beta.
 _EVEN_VARIANCE = 4.0
+#: Particles over all chains, at least, whatever the target: draws and findings come from them, too.
+_FEWEST = 1000
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def suggest_particles(target_se: float) -> int:
     With resampling the variance of log Z is about Lambda^2 / (N T).  So fewer particles with more temperatures cost no
     more, and they keep up with the annealing.
     """
-    return int(np.ceil(_EVEN_VARIANCE / (_ROOM * target_se**2)))
+    return max(_FEWEST, int(np.ceil(_EVEN_VARIANCE / (_ROOM * target_se**2))))
 
 
 def next_length(n_steps: int, se: float, target_se: float, longest: int, is_sound: bool = True) -> int:

@@ -40,10 +40,16 @@ def test_shorter_rounds_have_as_many_particles_as_a_program_moves_that_is_compil
     short = build_pilot(discrepancies=(25.0, 25.0, 25.0, 25.0))
     plan = plan_of((suggest_length(short, 40.0, 10**6),), pilot=short)
     assert 32 <= plan.lengths[0] < 200
-    for tile, draws_each in ((500, 2), (250, 4), (100, 3)):
+    for tile, draws_each in ((500, 2), (250, 4), (100, 2), (125, 4)):
         found = with_fewer_particles(problem_of(tile=tile), plan, call_of(**DEFAULT))
         assert found.draws_each == draws_each
+        assert found.particles_for(1000) % tile == 0
         assert found.particles_for(1000) * found.lengths[0] < 1000 * plan.lengths[0] / 1.3
+
+
+def test_a_rough_target_leaves_enough_particles_for_the_draws():
+    found = with_fewer_particles(problem_of(), PLAN, call_of(**DEFAULT | {"target_se": 1.0}))
+    assert 4 * found.particles_for(1000) == 1000
 
 
 def test_temperatures_for_a_tail_are_enough_for_fewer_particles():
