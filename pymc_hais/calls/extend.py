@@ -64,7 +64,8 @@ def extend(
         Whole result of :func:`sample_hais` or of this function, which is not changed; the file of one; or the folder of
         a ``checkpoint`` whose run has ended.
     draws : int, optional
-        Draws to add to every chain, from new populations of so many particles; at least 100.
+        Draws to add to every chain, from new populations; at least 100.  A particle gives as many draws as in the
+        result.
     chains : int, optional
         Chains to add, of as many particles as the others.
     target_se : float, optional
@@ -119,7 +120,7 @@ def extend(
         with runner.progress:
             problem, plan = choose(compile_start(model, request.start, runner))
             runner.used.clear()  # the rounds of an extension have random numbers of their own
-            plan = replace(plan, tail=record.tail)  # of the same data
+            plan = replace(plan, tail=record.tail, draws_each=record.draws_each)  # of the same data
             before = read_evidence(result, old, problem, plan, plan.made.ladder)
             named = opened.build_outputs(problem.layout, None, True)
             check_goes_on(result, named(np.zeros((1, 1, problem.layout.n_dims))))
@@ -138,16 +139,16 @@ def extend(
 
 
 def _check_added(added: Mapping[str, Any]) -> None:
-    """Refuse a call that adds nothing, or more than one kind of thing."""
+    """Refuse a call unless exactly one of ``draws``, ``chains`` and ``target_se`` is given."""
     if sum(value is not None for value in added.values()) != 1:
         named = ", ".join(f"{name}={value!r}" for name, value in added.items() if value is not None) or "none"
         raise ValueError(f"Pass exactly one of `draws`, `chains` and `target_se`; got {named}.")
 
 
 def _read_request(opened: Opened, record: Plan, result: DataTree, added: Mapping[str, Any]) -> Request:
-    """Return the request of an extension: the result's draws and chains where none are added, and no more temperatures.
+    """Return the request of an extension.
 
-    ``record`` is the plan that the result holds.
+    Draws and chains that are not added are those of the result; the temperatures are those of its last round.
     """
     attrs, longest = result["posterior"].attrs, max(2, len(record.made.ladder.schedule))
     kept = {name: int(attrs[name]) for name in ("draws", "chains") if added[name] is None}

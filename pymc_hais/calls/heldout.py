@@ -35,6 +35,7 @@ from pymc_hais.inputs.request import read
 from pymc_hais.inputs.results import log_marginal_likelihood
 from pymc_hais.planning.building import compile_first
 from pymc_hais.planning.choose import choose
+from pymc_hais.planning.learning import with_fewer_particles
 from pymc_hais.planning.mass import measure_prior_mass, target_of_divisor
 from pymc_hais.references import prior_alone
 from pymc_hais.results.diagnose import findings_of_rows
@@ -223,7 +224,7 @@ def _evaluate_generative(
         result, attrs = _integrate(model, check_rows(model, data), reference, runner, is_joint=False)
     if not (model.potentials and model.free_RVs):
         return result, attrs
-    # Divided by the mass, the rows are densities of a row.
+    # Dividing by the prior's mass normalises the density of a row.
     prior = prior_alone(model, with_potentials=True)
     mass, costs = _anneal_for_all(prior, attrs, runner, {**options, "target_se": target_of_divisor(runner)})
     return result.minus("log_z", mass), attrs | {name: costs[name] for name in _COSTS}
@@ -247,6 +248,7 @@ def _integrate(
     if len(next(iter(rows.values()))) == 1:  # what no population differs in is the model's own data
         model, rows = with_table(model, {name: value[0] for name, value in rows.items()}), {}
     problem, plan = choose(compile_first(model, reference, runner, rows))
+    plan = with_fewer_particles(problem, plan, runner)
     # Where log Z follows, rows alone are no result: after an interrupt, users do not want to wait for log Z.
     evidence = run_rounds(problem, plan, replace(runner, is_strict=is_joint))
     findings = findings_of_rows(evidence, runner)

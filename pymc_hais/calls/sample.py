@@ -79,8 +79,8 @@ def sample_hais(
     Parameters
     ----------
     draws : int, default 1000
-        Posterior draws per chain, and its particles; at least 100.  Where rounds are long, a chain has as many
-        particles as ``target_se`` needs, with more temperatures; each then gives several draws, moved apart.
+        Posterior draws per chain; at least 100.  Each draw has a particle of its own, unless rounds are long: these
+        have fewer particles, and up to four draws of each.
     chains : int, default 4
         Independent populations.  Each gives its own estimate of log Z.
     reference : str or object, default "auto"

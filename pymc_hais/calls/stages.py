@@ -43,13 +43,13 @@ def run_until_confirmed(problem: Problem, plan: Plan, points: np.ndarray | None,
     remembered: np.ndarray | None = None
     prior: Fallback | None = None  # given up as a start, but chains from there can still confirm a fit
     while True:
-        plan = with_fewer_particles(problem, plan, runner)
+        whole, plan = plan, with_fewer_particles(problem, plan, runner)
         log_start(problem, plan, runner)
         evidence = run_rounds(problem, plan, runner)
         if evidence.stopped_by == "refuted":
             what_rounds_did = "spoke against that start"
             if problem.is_prior:
-                prior = Fallback(partial(_compiled, problem, plan), int(plan.lengths[0]))
+                prior = Fallback(partial(_compiled, problem, whole), int(whole.lengths[0]))
         else:
             if problem.layout.n_sites:
                 modes = find_modes_beside_sites(evidence, runner)
@@ -87,7 +87,8 @@ def _is_round_affordable(evidence: Evidence, runner: Runner) -> bool:
     """Whether a round from the prior costs little more than what has been spent."""
     assert evidence.plan.fallback is not None
     assert evidence.plan.fallback.length is not None
-    return evidence.plan.fallback.length * evidence.run.log_weights.size <= _affordable(evidence, runner)
+    n_steps = evidence.plan.fallback.length * evidence.plan.stretch
+    return n_steps * evidence.run.log_weights.size <= _affordable(evidence, runner)
 
 
 def _affordable(evidence: Evidence, runner: Runner) -> float:

@@ -96,6 +96,7 @@ class Engine(Protocol):
     backend: str  # the PyTensor backend that evaluates the model
     kernel: Kernel
     path: Path
+    is_accelerated: bool  # whether thousands of particles take no longer than one
     clock: Any  # its attribute ``seconds`` counts the time spent compiling
     data: Sequence[Any]  # what all populations share: the tuned data of the density, then the others
     source: Any  # what other processes compile it from: see :mod:`pymc_hais.engines.transport`

@@ -117,7 +117,7 @@ def check_joint_logp(
 def _evaluate_some(
     written: Callable[[np.ndarray], float], positions: np.ndarray, ranked: list[int]
 ) -> dict[int, float]:
-    """Return ``model.logp()`` by draw: of the first one of a ranking, and of as many others as take little time."""
+    """Return ``model.logp()`` for the first draw of a ranking, and for further ones during 0.02 s."""
     found: dict[int, float] = {}
     start = perf_counter()
     for i in dict.fromkeys(ranked):

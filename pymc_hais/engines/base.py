@@ -75,6 +75,11 @@ class SharedEngine(Engine):
         first = self.start(positions, inputs, keys)
         return first, *self.run_segment(first, inputs, segment, keys)
 
+    @property
+    def is_accelerated(self) -> bool:
+        """Whether thousands of particles take no longer than one: not on a CPU."""
+        return False
+
     def grain(self, n: int) -> int:
         """Return n."""
         return n

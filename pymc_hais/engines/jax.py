@@ -222,6 +222,11 @@ class JaxEngine(SharedEngine):
         trace = join_traces(traces, tiles, shape, len(segment.step_sizes))
         return join_states(firsts, tiles, shape), join_states(moved, tiles, shape), trace
 
+    @property
+    def is_accelerated(self) -> bool:
+        """Whether the device is a GPU or a TPU."""
+        return not self._is_on_cpu
+
     def grain(self, n: int) -> int:
         """Return how many particles the program that evaluates n of them takes at a time.
 

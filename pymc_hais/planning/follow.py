@@ -9,7 +9,7 @@ from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.core.seeds import Purpose
 from pymc_hais.density import Model, ModelIdentity, build_layout, identify_as_written
 from pymc_hais.planning.enumeration import enumerate_states
-from pymc_hais.planning.learning import Trial
+from pymc_hais.planning.learning import Trial, most_draws_each
 from pymc_hais.planning.mass import find_mass
 from pymc_hais.planning.starts import Search
 from pymc_hais.problem.building import build_problem
@@ -102,7 +102,7 @@ def follow_known(search: Search) -> Trial | str:
         Plan.of(problem, runner.compiler, recipe, lengths, search.mass),
         pilot=plan.pilot,
         tail=plan.tail if is_seen else None,
-        draws_each=plan.draws_each,
+        draws_each=min(plan.draws_each, most_draws_each(problem, runner)),
         seconds_per_gradient=plan.seconds_per_gradient,
         n_confirming=plan.n_confirming,
         reason="As in the plan that was given.",

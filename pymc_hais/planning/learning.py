@@ -55,13 +55,16 @@ class _Sizes(NamedTuple):
     shortest_scouting: int = 32  # temperatures
     kept_particles: int = 5000  # for a fit, over all rows
     kept_per_row: int = 8  # at least
-    worthwhile: int = 32  # temperatures from which on rounds may have fewer particles
-    long: int = 200  # temperatures from which on a program is compiled for fewer particles
+    fewest: int = 125  # particles of a chain, at least, where each gives several draws
+    draws_each: int = 4  # posterior draws of a particle, at most
+    fewest_steps: int = 32  # temperatures of a round from which on it may have fewer particles
+    long: int = 200  # the same, to compile a program for their number
     margin: float = 0.75  # of the variance that a plan of fewer particles allows: a second round costs more
     saving: float = 1.3  # factor by which fewer particles must save transitions, at least
     spare: int = 2  # times their temperatures that `max_temperatures` must allow, for further rounds
-    parting: float = 2.0  # autocorrelation times at beta = 1 that part the draws of one particle
-    share_of_parting: float = 0.25  # of the transitions of a round that this may take
+    times_of_final: float = 2.0  # autocorrelation times of moves at beta = 1 after resampling
+    share_of_final: float = 0.25  # of a round's transitions that these moves may take,
+    chains: int = 4  # if it has so many chains
     room: float = 0.8  # planned error of a scouting round, as a share of the target, so that most rows meet the target
 
 
@@ -259,32 +262,43 @@ def decide(
     return Plan.of(problem, runner.compiler, recipe, lengths, mass, **learnt)
 
 
-def with_fewer_particles(problem: Problem, plan: Plan, runner: Runner) -> Plan:
-    """Give long rounds of one model no more particles than the error needs, and more temperatures where it needs those.
+def most_draws_each(problem: Problem, runner: Runner) -> int:
+    """Return how many posterior draws a particle may give, at most, for the error that a call asks for.
 
-    Each particle then gives several posterior draws, which moves at beta = 1 part.
+    Discrete sites need many particles to weigh phases, a bridge needs many independent draws, and an accelerator moves
+    thousands of particles at the cost of one.
     """
-    sampling, pilot, (n_steps, *more) = runner.sampling, plan.pilot, plan.lengths.tolist()
+    sampling, engine = runner.sampling, problem.engine
+    is_single = sampling.target_se is None or "bridge" in sampling.estimators or problem.n_rows > 1
+    if is_single or engine.kernel.n_sites or engine.is_accelerated:
+        return 1
+    enough = max(_SIZES.fewest, -(-suggest_particles(sampling.target_se or 1.0) // sampling.chains))
+    return int(np.clip(sampling.draws // enough, 1, _SIZES.draws_each))
+
+
+def with_fewer_particles(problem: Problem, plan: Plan, runner: Runner) -> Plan:
+    """Return the plan with fewer particles and more temperatures, if that saves transitions.
+
+    Each particle then gives several posterior draws, and moves at beta = 1 decorrelate them.
+    """
+    sampling, pilot = runner.sampling, plan.pilot
     is_ours = sampling.n_temperatures is None and not plan.recipe.is_fixed and plan.origin is None
-    if more or sampling.target_se is None or pilot is None or not pilot.is_complete or not is_ours:
+    most, n_steps = most_draws_each(problem, runner), int(plan.lengths[0])
+    if most == 1 or not is_ours or pilot is None or not pilot.is_complete or n_steps < _SIZES.fewest_steps:
         return plan
-    chains, target, longest = sampling.chains, sampling.target_se, sampling.max_temperatures
-    tile = problem.engine.tile(sampling.draws)
-    # Particles count the phases of discrete sites, and an accelerator moves many of them at a time.
-    if n_steps < _SIZES.worthwhile or problem.engine.kernel.n_sites or tile > PILOT_PARTICLES:
-        return plan
-    enough = max(FEWEST, -(-suggest_particles(target) // chains))
-    tried = (replace(plan, draws_each=each) for each in range(sampling.draws // enough, 1, -1))
+    tile, tried = problem.engine.tile(sampling.draws), (replace(plan, draws_each=each) for each in range(most, 1, -1))
     suitable = (one for one in tried if n_steps >= _SIZES.long or one.particles_for(sampling.draws) % tile == 0)
-    fewer = next(suitable, plan)
+    fewer, longest = next(suitable, plan), sampling.max_temperatures
     particles = fewer.particles_for(sampling.draws)
-    longer = max(n_steps, suggest_length(pilot, _SIZES.margin * chains * particles * target**2, longest))
+    variance = _SIZES.margin * sampling.chains * particles * (sampling.target_se or 0.0) ** 2
+    longer = max(n_steps, suggest_length(pilot, variance, longest))
     if _SIZES.saving * particles * longer > sampling.draws * n_steps or _SIZES.spare * longer > longest:
         return plan
-    most = _SIZES.share_of_parting * longer / fewer.draws_each
-    n_moves = int(np.clip(_SIZES.parting * pilot.autocorrelation_times[-1], FINAL_MOVES, max(FINAL_MOVES, most)))
-    recipe = replace(plan.recipe, n_final_moves=n_moves)
-    return replace(fewer, recipe=recipe, lengths=np.array([longer]))
+    # One process makes the final moves of all chains, however many there are.
+    affordable = _SIZES.share_of_final * longer / fewer.draws_each * min(1.0, _SIZES.chains / sampling.chains)
+    wanted = _SIZES.times_of_final * pilot.autocorrelation_times[-1]
+    n_moves = int(np.clip(wanted, FINAL_MOVES, max(FINAL_MOVES, affordable)))
+    return replace(fewer, recipe=replace(plan.recipe, n_final_moves=n_moves), lengths=np.array([longer]))
 
 
 def _shortest(problem: Problem, tail: Tail, mass: PriorMass | None, target_se: float | None) -> int:

@@ -19,6 +19,7 @@ from pymc_hais.run.posterior import draw_posterior
 from pymc_hais.run.rounds import conclude
 from pymc_hais.run.row_evidence import PriorMass, RowEvidence, count_unconfirmed
 from pymc_hais.runner.runner import Runner
+from pymc_hais.runner.timing import FEWEST
 
 _log = logging.getLogger("pymc.hais")
 
@@ -45,7 +46,9 @@ def add_chains(before: Evidence, runner: Runner) -> Evidence:
 
 def add_draws(before: Evidence, runner: Runner) -> Evidence:
     """Anneal particles for ``runner.sampling.draws`` more draws of each chain, as populations of their own."""
-    added = _anneal(before, runner.with_sampling(draws=before.plan.particles_for(runner.sampling.draws)))
+    draws = runner.sampling.draws
+    particles = max(before.plan.particles_for(draws), min(FEWEST, draws))
+    added = _anneal(before, runner.with_sampling(draws=particles))
     return _conclude(before, added, _widen(before.run, added), "extended", runner)
 
 
@@ -64,7 +67,7 @@ def reach_target(before: Evidence, target: float, runner: Runner) -> Evidence:
         if estimate.se <= target or not np.isfinite(needed):
             break
         missing = max(1, int(np.ceil(min(needed, n_chains * _TARGET.growth) - n_chains)))
-        _refuse_too_many(needed, before, target)
+        _refuse_too_many(needed, before, target, runner.sampling.draws)
         _log.info(
             f"log Z = {estimate:.3f}, above target_se = {target:g}. Next are {missing:,} more chains; about "
             f"{needed:,.0f} are needed in all"
@@ -92,10 +95,10 @@ def _as_large(before: Evidence, runner: Runner) -> Runner:
     return runner.with_sampling(draws=before.run.log_weights.shape[1])
 
 
-def _refuse_too_many(needed: float, before: Evidence, target: float) -> None:
-    """Refuse a target that needs more chains than this machine has memory for."""
+def _refuse_too_many(needed: float, before: Evidence, target: float, draws: int) -> None:
+    """Refuse a target that needs more chains, each of so many draws, than this machine has memory for."""
     try:
-        check_memory(before.run.log_weights.shape[1], int(needed), before.problem.layout.n_dims)
+        check_memory(max(draws, before.run.log_weights.shape[1]), int(needed), before.problem.layout.n_dims)
     except ValueError as error:
         raise ValueError(
             f"target_se = {target:g} needs about {needed:,.0f} chains of this plan. {error} Pass a larger `target_se`, "

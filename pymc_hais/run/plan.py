@@ -117,7 +117,7 @@ class Plan:
     # Of the log ratio; what may be missing from log Z because of it is counted into the error.  None where no pilot has
     # seen these data: see :meth:`tail_of`.
     tail: Tail | None = NO_TAIL
-    draws_each: int = 1  # posterior draws of one particle of a round
+    draws_each: int = 1  # posterior draws per particle
     seconds_per_gradient: float = 0.0  # as the pilot had it, compiling apart
     # Effective number of prior draws that led to where a fit is; infinite where the start needs no confirmation.
     n_confirming: float = np.inf
@@ -158,12 +158,12 @@ class Plan:
         return self.origin
 
     def particles_for(self, draws: int) -> int:
-        """Return how many particles of a chain each round has, for so many posterior draws of it."""
+        """Return the number of particles per chain, given the posterior draws per chain."""
         return -(-draws // self.draws_each)
 
     @property
     def stretch(self) -> int:
-        """How many times the temperatures that a start needs with a particle for each draw it has, about."""
+        """About how many times as many temperatures a round has as with one particle per draw: 1 or 2."""
         return min(self.draws_each, 2)
 
     def tail_of(self, problem: Problem, run: AnnealingRun) -> Tail:

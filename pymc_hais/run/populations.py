@@ -24,7 +24,7 @@ from pymc_hais.tuning import Pilot, log_near, run_pilot
 
 #: Particles that are annealed at a time, but at least one population.  What a population gives does not depend on it.
 _PARTICLES = 2**15
-#: The same where jobs are shared out or kept one by one.
+#: The same where the jobs of many rows are shared out or kept one by one.
 _SHARED_PARTICLES = 1000
 #: Draws that tell how much of the reference lies where the target has a density.
 _SUPPORT_DRAWS = 4000
@@ -106,10 +106,10 @@ def anneal_back(
 
 def _cut(whole: Place, runner: Runner) -> list[Place]:
     """Cut a place into one place for each job, by the number of particles: whole rows, or some chains of one row."""
-    most = _PARTICLES
-    if runner.workers.is_shared:  # a single row's chains may be few, and long
-        most = _SHARED_PARTICLES if len(whole.rows) > 1 else 1
-    n_populations = max(1, most // runner.sampling.draws)
+    n_particles = _PARTICLES
+    if runner.workers.is_shared:  # of one model each chain is a job, so that few and long ones can be shared out
+        n_particles = _SHARED_PARTICLES if len(whole.rows) > 1 else 1
+    n_populations = max(1, n_particles // runner.sampling.draws)
     n_rows, n_chains = max(1, n_populations // len(whole.chains)), min(n_populations, len(whole.chains))
     return [
         whole._replace(rows=whole.rows[row : row + n_rows], chains=whole.chains[chain : chain + n_chains])

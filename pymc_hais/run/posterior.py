@@ -18,7 +18,7 @@ def draw_posterior(evidence: Evidence, runner: Runner) -> PosteriorDraws:
     """
     problem, ladder, run = evidence.problem, evidence.ladder, evidence.run
     shape = runner.sampling.chains, runner.sampling.draws
-    # Where time kept the particles fewer than planned, none is left to move their copies apart.
+    # If `max_seconds` left time for fewer particles than planned, it leaves none to decorrelate their copies.
     n_moves = ladder.n_final_moves if evidence.draws >= evidence.plan.particles_for(runner.sampling.draws) else 0
     pooled = pool(run.log_weights, run.log_z)
     seeds = runner.seeds.streams(Place(Purpose.POSTERIOR, 0, [0], range(shape[0])))

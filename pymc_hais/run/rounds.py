@@ -29,7 +29,7 @@ from pymc_hais.run.row_evidence import RowEvidence, complete, estimate_row
 from pymc_hais.runner.progress import part, without_log_z
 from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import Size, duration, fit_into, takes
-from pymc_hais.tuning import PILOT_PARTICLES, Stopwatch, next_length, refine
+from pymc_hais.tuning import FINAL_MOVES, PILOT_PARTICLES, Stopwatch, next_length, refine
 
 _log = logging.getLogger("pymc.hais")
 
@@ -39,6 +39,7 @@ class _Limits(NamedTuple):
 
     gain: float = 0.75  # of a thread more: those of one core share it
     collapsed: float = 1.5  # lines of descent per chain below which it has collapsed
+    falling: float = 0.5  # share of the error that may be a shortfall, which falls with the length of the last round
     refuted: int = 8  # times the temperatures of the first round that a round needs where its plan is refuted
     #: temperatures of a next round from which on another start is tried, where no pilot has told its price
     unpriced: int = 256
@@ -59,8 +60,9 @@ def seconds_per_move(problem: Problem, plan: Plan, runner: Runner) -> float:
 
 def forecast(problem: Problem, plan: Plan, runner: Runner) -> float | None:
     """Forecast the seconds of the first round of every row; None before a pilot has measured them."""
-    n_moves = int(plan.lengths.sum()) * runner.sampling.chains * plan.particles_for(runner.sampling.draws)
-    return n_moves * seconds_per_move(problem, plan, runner) or None
+    of_draws = plan.recipe.n_final_moves * plan.draws_each if plan.draws_each > 1 else 0
+    n_moves = (int(plan.lengths.sum()) + of_draws) * plan.particles_for(runner.sampling.draws)
+    return n_moves * runner.sampling.chains * seconds_per_move(problem, plan, runner) or None
 
 
 def log_start(problem: Problem, plan: Plan, runner: Runner) -> None:
@@ -105,6 +107,7 @@ def run_rounds(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
 
 def _until_target(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
     rounds = _Rounds(problem, plan, runner)
+    plan = rounds.plan
     evidence, n_steps = rounds.make(plan.ladder(problem, rounds.first.n_steps))
     while not evidence.stopped_by:
         seconds = rounds.forecast(n_steps)
@@ -134,9 +137,7 @@ def _is_refuted(plan: Plan, row: RowEvidence, first: int, n_steps: int) -> bool:
         return False
     if plan.tail is not None and plan.tail.mass and row.rounds[-1].n_steps < plan.tail.length:
         return False
-    if plan.fallback.length is None:
-        return n_steps >= _LIMITS.unpriced
-    return n_steps >= plan.fallback.length * plan.stretch
+    return n_steps >= plan.stretch * (_LIMITS.unpriced if plan.fallback.length is None else plan.fallback.length)
 
 
 def _stopped_by(runner: Runner) -> str:
@@ -148,16 +149,18 @@ class _Rounds:
     """The rounds of a single model so far, and how large the next one is."""
 
     def __init__(self, problem: Problem, plan: Plan, runner: Runner) -> None:
-        self._problem, self._plan = problem, plan
+        self._problem, self.plan = problem, plan
         self._estimates: list[LogZEstimate] = []
         self._rounds: list[Round] = []
-        wanted, particles = runner.sampling.draws, plan.particles_for(runner.sampling.draws)
-        #: Moves at beta = 1 of the draws that each particle gives.
-        self._final_moves = -(-plan.recipe.n_final_moves * wanted // particles)
-        self.runner, self._speed = runner.with_sampling(draws=particles), seconds_per_move(problem, plan, runner)
-        self.first = self._fit(int(plan.lengths[0]))
+        self.runner = runner.with_sampling(draws=plan.particles_for(runner.sampling.draws))
+        self._speed = seconds_per_move(problem, plan, runner)
+        self.first = self._fit(n_steps := int(plan.lengths[0]))
+        if self.first != Size(n_steps, self.runner.sampling.draws):  # time is short for the draws' moves as well
+            few = replace(plan.recipe, n_final_moves=min(plan.recipe.n_final_moves, FINAL_MOVES))
+            self.plan = replace(plan, recipe=few)
+            self.first = self._fit(n_steps)
         #: With as many particles as there is time for.
-        self.runner = runner.with_sampling(draws=self.first.draws)
+        self.runner = self.runner.with_sampling(draws=self.first.draws)
 
     @property
     def n(self) -> int:
@@ -178,14 +181,14 @@ class _Rounds:
 
     def make_longer(self, evidence: Evidence, n_steps: int) -> tuple[Evidence, int]:
         """Anneal a round of so many temperatures, along a ladder that the last one has refined."""
-        problem, recipe, pilot = self._problem, self._plan.recipe, self._plan.pilot
+        problem, recipe, pilot = self._problem, self.plan.recipe, self.plan.pilot
         if pilot is None or not recipe.is_measured:
-            return self.make(self._plan.ladder(problem, n_steps))
+            return self.make(self.plan.ladder(problem, n_steps))
         return self.make(refine(pilot, evidence.ladder, evidence.run, n_steps, recipe, problem.engine.kernel))
 
     def _add(self, ladder: Ladder, run: AnnealingRun, seconds: float) -> tuple[Evidence, int]:
         """Average another round with those before."""
-        problem, plan, runner, n_steps = self._problem, self._plan, self.runner, len(ladder.schedule)
+        problem, plan, runner, n_steps = self._problem, self.plan, self.runner, len(ladder.schedule)
         self._estimates.append(estimate_log_z(run))
         self._rounds.append(Round(n_steps, self._estimates[-1].value, self._estimates[-1].mc_se))
         row = conclude(problem, plan, run, self._estimates, self._rounds, [one.n_steps for one in self._rounds])
@@ -198,7 +201,8 @@ class _Rounds:
             estimate.se,
             runner.sampling.target_se or np.inf,
             runner.sampling.max_temperatures,
-            row.is_sound,
+            sum(one.n_steps for one in self._rounds),
+            row.is_sound and estimate.shortfall < _LIMITS.falling * estimate.se,
         )
         following = self._fit(longer)
         n_particles = (run.log_weights.size,) * self.n
@@ -210,6 +214,11 @@ class _Rounds:
         runner = self.runner
         needed = takes(Size(n_steps, runner.sampling.draws), self._final_moves)
         return "max_seconds" if self._moves() < needed else None
+
+    @property
+    def _final_moves(self) -> int:
+        """Final moves per particle: those of all its draws."""
+        return self.plan.recipe.n_final_moves * self.plan.draws_each
 
     def _moves(self) -> float:
         """Return how many transitions the particles of a chain have time for."""

@@ -21,9 +21,10 @@ FINAL_MOVES = 8
 _LOG_WEIGHT_VARIANCE = 8.0
 #: The share of the variance that a target allows which a plan is made for: the pilot's barrier is a rough one.
 _ROOM = 0.4
-#: Var(log w) for which particles are as few as a target allows: with a larger one they do not keep up with beta.
+#: Var(log w), in nats squared, that the smallest number of particles is planned for.  With a larger variance particles
+#: lag behind the annealed density.
 _EVEN_VARIANCE = 4.0
-#: Particles over all chains, at least, whatever the target: draws and findings come from them, too.
+#: Fewest particles over all chains: posterior draws and diagnostics need them, too.
 _FEWEST = 1000
 
 
@@ -81,7 +82,7 @@ def suggest_length(pilot: Pilot, variance: float | None, longest: int) -> int:
 
 
 def suggest_particles(target_se: float) -> int:
-    """Choose N, over all chains: enough for the target where log weights have a variance of a few nats squared.
+    """Return the number of particles over all chains that meets the target, if Var(log w) is ``_EVEN_VARIANCE``.
 
     With resampling the variance of log Z is about Lambda^2 / (N T).  So fewer particles with more temperatures cost no
     more, and they keep up with the annealing.
@@ -89,14 +90,17 @@ def suggest_particles(target_se: float) -> int:
     return max(_FEWEST, int(np.ceil(_EVEN_VARIANCE / (_ROOM * target_se**2))))
 
 
-def next_length(n_steps: int, se: float, target_se: float, longest: int, is_sound: bool = True) -> int:
-    """Lengthen T until the rounds together should meet the target with some room, up to eightfold.
+def next_length(
+    n_steps: int, se: float, target_se: float, longest: int, n_made: int | None = None, is_sound: bool = True
+) -> int:
+    """Lengthen T until all rounds together should meet the target with some room, up to eightfold.
 
-    Their variance falls as one over all temperatures, or faster.  Where weights are not sound T is doubled at least.
+    Their variance falls as one over all temperatures, or faster; ``n_made`` have been made, by default the last T.  T
+    is doubled at least where the error is no sound one.
     """
     least = 1.25 if is_sound else 2.0
-    factor = np.clip((se / (0.8 * target_se)) ** 2 - 1.0, least, 8.0) if np.isfinite(target_se) else 2.0
-    return min(int(np.ceil(n_steps * factor)), longest)
+    missing = ((se / (0.8 * target_se)) ** 2 - 1.0) * (n_made or n_steps) if np.isfinite(target_se) else 2.0 * n_steps
+    return min(int(np.ceil(np.clip(missing, least * n_steps, 8.0 * n_steps))), longest)
 
 
 def refine(pilot: Pilot, ladder: Ladder, run: AnnealingRun, n_steps: int, recipe: Recipe, kernel: Kernel) -> Ladder:

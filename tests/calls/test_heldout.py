@@ -104,14 +104,16 @@ def test_same_bits_however_many_threads_and_rows_are_in_flight(small, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "sharp"),
     [
-        pytest.param({}, marks=pytest.mark.slow, id="default"),
-        pytest.param({"chains": 2, "draws": 100, "reference": "prior"}, marks=pytest.mark.exhaustive, id="chains"),
+        pytest.param({}, 1.0, marks=pytest.mark.slow, id="default"),
+        pytest.param({"chains": 2, "draws": 100, "reference": "prior"}, 1.0, marks=pytest.mark.exhaustive, id="chains"),
+        # A round with fewer particles than draws.
+        pytest.param({"chains": 4, "draws": 1000, "reference": "prior"}, 300.0, marks=pytest.mark.slow, id="fewer"),
     ],
 )
-def test_one_row_is_sample_hais_to_the_bit(options, monkeypatch):
-    phi, found = basis(6, 4), []
+def test_one_row_is_sample_hais_to_the_bit(options, sharp, monkeypatch):
+    phi, found = sharp * basis(6, 4), []
     row = generate(phi, 1)
     monkeypatch.setattr(heldout, "of_rows", lambda rows, *rest: found.extend(rows) or of_rows(rows, *rest))
     tree = held_out(linear(phi), {"x": row}, **options)
@@ -120,7 +122,9 @@ def test_one_row_is_sample_hais_to_the_bit(options, monkeypatch):
         a = pm.Normal("a", 0.0, 1.0, shape=4)
         pm.Normal("x", phi @ a, SIGMA, observed=row[0])
     settings = {"draws": 200, "chains": 1, "random_seed": 1, "progressbar": False, **options}
-    theirs = pymc_hais.log_marginal_likelihood(pymc_hais.sample_hais(model=model, **settings))
+    idata = pymc_hais.sample_hais(model=model, **settings)
+    attrs, theirs = idata["posterior"].attrs, pymc_hais.log_marginal_likelihood(idata)
+    assert (attrs["particles"] < attrs["draws"]) == (sharp > 1.0)
     # But for the findings, which the rows' own function makes.
     assert replace(theirs, findings=()) == ours.estimate
     assert (float(tree["value"][0]), float(tree["se"][0])) == (theirs.value, theirs.se)

@@ -119,9 +119,8 @@ def test_the_second_run_keeps_what_the_first_has_measured(seed):
 @pytest.mark.parametrize(("mass", "is_worth"), [(0.02, True), (0.0, False)])
 def test_evaluations_that_a_small_tail_spared_may_go_to_the_prior(mass, is_worth):
     """The prior takes 900 temperatures, the tail would have had 500 and the fit has taken 50."""
-    plan = SimpleNamespace(
-        n_confirming=10.0, fallback=Fallback(None, 900), tail=Tail(4.0, mass, 500), seconds_per_gradient=1e-6
-    )
+    tail, prior = Tail(4.0, mass, 500), Fallback(None, 900)
+    plan = SimpleNamespace(n_confirming=10.0, fallback=prior, tail=tail, seconds_per_gradient=1e-6, stretch=1)
     run, kernel = SimpleNamespace(log_weights=np.zeros((4, 100))), SimpleNamespace(n_gradients=1)
     problem = SimpleNamespace(engine=SimpleNamespace(kernel=kernel))
     evidence = SimpleNamespace(plan=plan, run=run, problem=problem, stopped_by="target_se")

@@ -9,7 +9,7 @@ import pymc as pm
 import pytest
 
 import pymc_hais
-from pymc_hais.planning.learning import with_fewer_particles
+from pymc_hais.planning.learning import most_draws_each, with_fewer_particles
 from pymc_hais.tuning import Recipe, suggest_length
 from tests.front_door import assert_right
 from tests.runs import build_pilot, call_of, plan_of
@@ -20,9 +20,10 @@ LONG = build_pilot(discrepancies=(110.0, 110.0, 110.0, 110.0))
 PLAN = plan_of((suggest_length(LONG, 40.0, 10**6),), pilot=LONG)
 
 
-def problem_of(n_sites=0, tile=500):
-    engine = SimpleNamespace(kernel=SimpleNamespace(n_sites=n_sites), tile=lambda n: min(n, tile))
-    return SimpleNamespace(engine=engine)
+def problem_of(n_sites=0, tile=500, n_rows=1, is_accelerated=False):
+    kernel = SimpleNamespace(n_sites=n_sites)
+    engine = SimpleNamespace(kernel=kernel, is_accelerated=is_accelerated, tile=lambda n: min(n, tile))
+    return SimpleNamespace(engine=engine, n_rows=n_rows)
 
 
 def test_fewer_particles_take_more_temperatures_and_fewer_transitions():
@@ -34,6 +35,40 @@ def test_fewer_particles_take_more_temperatures_and_fewer_transitions():
     assert particles * length < 1000 * PLAN.lengths[0] / 1.3
     assert 8 <= found.recipe.n_final_moves <= length / 16
     assert found.particles_for(500) == 125  # of an extension, or of another call with this plan
+
+
+@pytest.mark.parametrize(
+    ("options", "draws_each"),
+    [
+        ({}, 4),
+        ({"draws": 10_000}, 4),
+        ({"draws": 1024}, 4),
+        ({"draws": 600}, 2),
+        ({"draws": 100}, 1),
+        ({"chains": 64}, 4),
+        ({"chains": 1}, 1),
+        ({"target_se": 1.0}, 4),
+        ({"target_se": 0.05}, 1),
+        ({"target_se": None}, 1),
+    ],
+)
+def test_a_particle_gives_up_to_four_draws(options, draws_each):
+    assert most_draws_each(problem_of(), call_of(**DEFAULT | options)) == draws_each
+
+
+def test_a_bridge_has_a_particle_for_each_draw():
+    bridged = call_of(**DEFAULT).with_sampling(estimators=("bridge",))
+    assert most_draws_each(problem_of(), bridged) == 1
+
+
+def test_the_moves_of_many_chains_take_no_longer_than_those_of_a_few():
+    slow = build_pilot(discrepancies=(150.0, 150.0, 150.0, 1e-6), times=(2.0, 3.0, 4.0, 1000.0))
+    moves = [
+        with_fewer_particles(problem_of(), replace(PLAN, pilot=slow), call_of(**DEFAULT | {"chains": chains}))
+        for chains in (4, 16)
+    ]
+    few, many = (one.recipe.n_final_moves for one in moves)
+    assert 8 < 3 * many < few
 
 
 def test_shorter_rounds_have_as_many_particles_as_a_program_moves_that_is_compiled():
@@ -61,12 +96,12 @@ def test_temperatures_for_a_tail_are_enough_for_fewer_particles():
     ("plan", "problem", "options"),
     [
         (replace(PLAN, lengths=np.array([31])), {}, {}),
-        (replace(PLAN, lengths=np.array([500, 500])), {}, {}),
+        (PLAN, {"n_rows": 2}, {}),
         (replace(PLAN, recipe=Recipe(schedule=[0.0, 0.5, 1.0])), {}, {"schedule": [0.0, 0.5, 1.0]}),
         (replace(PLAN, origin=SimpleNamespace()), {}, {}),
         (replace(PLAN, pilot=replace(LONG, is_complete=False)), {}, {}),
         (PLAN, {"n_sites": 3}, {}),
-        (PLAN, {"tile": 4000}, {}),
+        (PLAN, {"is_accelerated": True}, {}),
         (PLAN, {}, {"target_se": None}),
         (PLAN, {}, {"target_se": 0.05}),
         (PLAN, {}, {"n_temperatures": 900}),
@@ -103,10 +138,12 @@ def test_a_long_run_is_right_and_its_draws_follow_the_posterior():
     ratio = draws.values.std(axis=(0, 1)) / of_posterior
     assert np.abs(np.log(ratio)).max() < 0.2
 
-    # More draws cost as much as the first ones did, and another call with this plan has as many particles.
+    # A particle gives as many draws in an extension; another call with this plan has particles as its options ask.
     more = pymc_hais.extend(idata, draws=400, model=model, random_seed=2)
     assert (more["posterior"].attrs["draws"], more["posterior"].attrs["particles"]) == (1400, 350)
     assert len(np.unique(more["posterior"]["x"].values[..., 0])) > 4000
     again = pymc_hais.sample_hais(model=model, plan=idata, random_seed=3, progressbar=False)
     assert again["posterior"].attrs["particles"] == 250
     assert_right(pymc_hais.log_marginal_likelihood(again), exact)
+    single = pymc_hais.sample_hais(model=model, plan=idata, draws=100, random_seed=4, progressbar=False)
+    assert single["posterior"].attrs["particles"] == 100

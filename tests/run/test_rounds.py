@@ -323,6 +323,15 @@ def test_particles_are_taken_where_even_a_short_round_takes_too_long():
     assert 69 <= evidence.draws <= 70  # 3400 s / 2 chains / 1 s / 24 moves
 
 
+def test_a_shortened_round_has_few_final_moves_and_more_temperatures():
+    problem, plan = start_of((800,), speed=1.0)
+    plan = replace(plan, draws_each=2, recipe=replace(plan.recipe, n_final_moves=200))
+    # 2 x 50 particles at 1 s a move: 20,000 s leave time for 17,000 / 100 = 170 moves, 16 of them for two draws.
+    evidence, script = evidence_of(healthy(0.3), start=(problem, plan), max_seconds=2e4, target_se=1.0)
+    assert 152 <= len(script.plans[0].schedule) <= 154
+    assert (evidence.draws, script.plans[0].n_final_moves) == (50, 8)
+
+
 def test_rounds_end_with_the_time(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])

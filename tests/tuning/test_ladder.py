@@ -124,6 +124,11 @@ def test_the_next_length_is_the_shortest_that_should_meet_the_target_with_room(n
     assert next_length(n_steps, se, target, 10**9, is_sound=False) == max(length, 2 * n_steps)
 
 
+def test_the_next_length_counts_the_temperatures_of_all_rounds():
+    # 381 temperatures leave an error of 0.13, and (0.13 / 0.08)^2 as many are needed: 625 more.
+    assert next_length(156, 0.13, 0.1, 10**9, n_made=381) == 626
+
+
 def test_a_round_without_weight_is_lengthened_as_far_as_any():
     assert next_length(64, np.inf, 0.1, 10**9) == 8 * 64
     assert next_length(64, np.inf, np.inf, 10**9) == 2 * 64  # without a target
