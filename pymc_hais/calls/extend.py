@@ -65,7 +65,7 @@ def extend(
         a ``checkpoint`` whose run has ended.
     draws : int, optional
         Draws to add to every chain, from new populations; at least 100.  A particle gives as many draws as in the
-        result.
+        result, but a chain gets at least 50 new particles.
     chains : int, optional
         Chains to add, of as many particles as the others.
     target_se : float, optional
@@ -121,7 +121,8 @@ def extend(
             problem, plan = choose(compile_start(model, request.start, runner))
             runner.used.clear()  # the rounds of an extension have random numbers of their own
             plan = replace(plan, tail=record.tail, draws_each=record.draws_each)  # of the same data
-            before = read_evidence(result, old, problem, plan, plan.made.ladder)
+            ladder = plan.ladder(problem, len(plan.made.ladder.schedule))
+            before = read_evidence(result, old, problem, plan, ladder)
             named = opened.build_outputs(problem.layout, None, True)
             check_goes_on(result, named(np.zeros((1, 1, problem.layout.n_dims))))
             if target_se is not None:

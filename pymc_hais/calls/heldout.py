@@ -98,7 +98,7 @@ def log_likelihood(
     n_draws : int, default 1000
         At most so many of the posterior draws are used.
     draws : int, default 200
-        Particles of each row; at least 100.
+        Particles of each row; at least 100.  A single row may have fewer, as with :func:`sample_hais`.
     chains : int, default 1
         Independent populations of each row.
     target_se : float or None, default 0.1

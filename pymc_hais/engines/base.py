@@ -43,6 +43,7 @@ class SharedEngine(Engine):
         ``Geometric()`` by default.
     """
 
+    is_accelerated: bool = False
     source: Any = None  # set by the function that compiles it from one
     of_model: Callable[[], Any] = staticmethod(lambda: None)  # a weak reference to the model, for messages
     #: Make arrays what the compiled program takes: those that all populations share, and those of some.
@@ -74,11 +75,6 @@ class SharedEngine(Engine):
         """Start at positions and run a segment from there."""
         first = self.start(positions, inputs, keys)
         return first, *self.run_segment(first, inputs, segment, keys)
-
-    @property
-    def is_accelerated(self) -> bool:
-        """Whether thousands of particles take no longer than one: not on a CPU."""
-        return False
 
     def grain(self, n: int) -> int:
         """Return n."""

@@ -143,7 +143,7 @@ class JaxEngine(SharedEngine):
         _warn_of_forks()
         (default,) = jnp.zeros(()).devices()
         self._device = _choose_device(width, default)
-        self._is_on_cpu = self._device.platform == "cpu"
+        self.is_accelerated = self._device.platform != "cpu"
         super().__init__(density, data, kernel, path)
         self._cores = os.cpu_count() or 1
         self._n_rows, self._width = len(inputs), width
@@ -168,7 +168,7 @@ class JaxEngine(SharedEngine):
 
     def _hold(self, array: Any) -> Any:
         """Put an array on the device; small arrays for a CPU travel with each call, which takes less time."""
-        is_small = isinstance(array, np.ndarray) and array.nbytes <= _TRAVELS and self._is_on_cpu
+        is_small = isinstance(array, np.ndarray) and array.nbytes <= _TRAVELS and not self.is_accelerated
         return array if is_small else jax.device_put(array, self._device)
 
     def set_cores(self, cores: int) -> None:
@@ -222,11 +222,6 @@ class JaxEngine(SharedEngine):
         trace = join_traces(traces, tiles, shape, len(segment.step_sizes))
         return join_states(firsts, tiles, shape), join_states(moved, tiles, shape), trace
 
-    @property
-    def is_accelerated(self) -> bool:
-        """Whether the device is a GPU or a TPU."""
-        return not self._is_on_cpu
-
     def grain(self, n: int) -> int:
         """Return how many particles the program that evaluates n of them takes at a time.
 
@@ -237,7 +232,7 @@ class JaxEngine(SharedEngine):
     tile = grain
 
     def _tiles(self, shape: tuple[int, ...]) -> list[Tile]:
-        if self._is_on_cpu:
+        if not self.is_accelerated:
             most, elements = _PARTICLES, _ELEMENTS_OF_SITES if self.kernel.n_sites else _ELEMENTS
         else:
             most, elements = _PARTICLES_ACCELERATOR, _ELEMENTS_ACCELERATOR
@@ -273,7 +268,7 @@ class JaxEngine(SharedEngine):
     def _refuse_too_large(self, program: Any) -> None:
         """Refuse a program that needs more memory than there is, before it runs; a ValueError names the widest term."""
         needed, available = getattr(program.memory_analysis(), "temp_size_in_bytes", 0), memory()
-        if available is None or needed <= available or not self._is_on_cpu:
+        if available is None or needed <= available or self.is_accelerated:
             return
         model = self.of_model()
         term = "" if model is None else f" Its widest term is {widest_term(model)}."

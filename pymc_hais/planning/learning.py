@@ -58,13 +58,13 @@ class _Sizes(NamedTuple):
     fewest: int = 125  # particles of a chain, at least, where each gives several draws
     draws_each: int = 4  # posterior draws of a particle, at most
     fewest_steps: int = 32  # temperatures of a round from which on it may have fewer particles
-    long: int = 200  # the same, to compile a program for their number
+    long: int = 200  # temperatures from which on a new number of particles is worth a compilation
     margin: float = 0.75  # of the variance that a plan of fewer particles allows: a second round costs more
     saving: float = 1.3  # factor by which fewer particles must save transitions, at least
     spare: int = 2  # times their temperatures that `max_temperatures` must allow, for further rounds
     times_of_final: float = 2.0  # autocorrelation times of moves at beta = 1 after resampling
-    share_of_final: float = 0.25  # of a round's transitions that these moves may take,
-    chains: int = 4  # if it has so many chains
+    share_of_final: float = 0.25  # largest share of a round's transitions for these moves, with up to ``chains`` chains
+    chains: int = 4  # with more chains the share shrinks in proportion
     room: float = 0.8  # planned error of a scouting round, as a share of the target, so that most rows meet the target
 
 
@@ -235,8 +235,8 @@ def learn(
 
 def _suggest(problem: Problem, pilots: Sequence[Pilot], runner: Runner) -> np.ndarray:
     """Return the numbers of temperatures (R,) that the pilots suggest: for the target error, if there is one row."""
-    is_single, target = problem.n_rows == 1, runner.sampling.target_se
-    variance = runner.sampling.chains * runner.sampling.draws * target**2 if is_single and target else None
+    has_one_each, target = problem.n_rows == 1, runner.sampling.target_se
+    variance = runner.sampling.chains * runner.sampling.draws * target**2 if has_one_each and target else None
     return np.full(problem.n_rows, suggest_length(merge(pilots), variance, runner.sampling.max_temperatures))
 
 
@@ -269,8 +269,8 @@ def most_draws_each(problem: Problem, runner: Runner) -> int:
     thousands of particles at the cost of one.
     """
     sampling, engine = runner.sampling, problem.engine
-    is_single = sampling.target_se is None or "bridge" in sampling.estimators or problem.n_rows > 1
-    if is_single or engine.kernel.n_sites or engine.is_accelerated:
+    has_one_each = sampling.target_se is None or "bridge" in sampling.estimators or problem.n_rows > 1
+    if has_one_each or engine.kernel.n_sites or engine.is_accelerated:
         return 1
     enough = max(_SIZES.fewest, -(-suggest_particles(sampling.target_se or 1.0) // sampling.chains))
     return int(np.clip(sampling.draws // enough, 1, _SIZES.draws_each))

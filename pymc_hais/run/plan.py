@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -163,7 +163,7 @@ class Plan:
 
     @property
     def stretch(self) -> int:
-        """About how many times as many temperatures a round has as with one particle per draw: 1 or 2."""
+        """About the ratio of a round's temperatures to those with one particle per draw: 1 or 2."""
         return min(self.draws_each, 2)
 
     def tail_of(self, problem: Problem, run: AnnealingRun) -> Tail:
@@ -176,7 +176,7 @@ class Plan:
         """Freeze a ladder of so many temperatures from what the pilot learnt, or take that of the earlier run."""
         kernel, origin = problem.engine.kernel, self.origin
         if origin is not None and len(origin.ladder.schedule) == n_steps:
-            return origin.ladder
+            return replace(origin.ladder, n_final_moves=self.recipe.n_final_moves)
         if self.pilot is None:
             return untuned_ladder(self.recipe, kernel, problem.layout.n_dims, n_steps)
         return build_ladder(self.pilot, n_steps, self.recipe, kernel)

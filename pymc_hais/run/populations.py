@@ -107,7 +107,7 @@ def anneal_back(
 def _cut(whole: Place, runner: Runner) -> list[Place]:
     """Cut a place into one place for each job, by the number of particles: whole rows, or some chains of one row."""
     n_particles = _PARTICLES
-    if runner.workers.is_shared:  # of one model each chain is a job, so that few and long ones can be shared out
+    if runner.workers.is_shared:  # with one model each chain is a job, so that a few long ones can be shared out
         n_particles = _SHARED_PARTICLES if len(whole.rows) > 1 else 1
     n_populations = max(1, n_particles // runner.sampling.draws)
     n_rows, n_chains = max(1, n_populations // len(whole.chains)), min(n_populations, len(whole.chains))

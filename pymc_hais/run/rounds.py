@@ -39,7 +39,9 @@ class _Limits(NamedTuple):
 
     gain: float = 0.75  # of a thread more: those of one core share it
     collapsed: float = 1.5  # lines of descent per chain below which it has collapsed
-    falling: float = 0.5  # share of the error that may be a shortfall, which falls with the length of the last round
+    falling: float = (
+        0.5  # largest share of the error that may be shortfall for less than twofold: a longer round reduces it
+    )
     refuted: int = 8  # times the temperatures of the first round that a round needs where its plan is refuted
     #: temperatures of a next round from which on another start is tried, where no pilot has told its price
     unpriced: int = 256
@@ -107,8 +109,7 @@ def run_rounds(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
 
 def _until_target(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
     rounds = _Rounds(problem, plan, runner)
-    plan = rounds.plan
-    evidence, n_steps = rounds.make(plan.ladder(problem, rounds.first.n_steps))
+    evidence, n_steps = rounds.make_first()
     while not evidence.stopped_by:
         seconds = rounds.forecast(n_steps)
         takes_time = "" if seconds is None else f", about {duration(seconds)}"
@@ -149,16 +150,18 @@ class _Rounds:
     """The rounds of a single model so far, and how large the next one is."""
 
     def __init__(self, problem: Problem, plan: Plan, runner: Runner) -> None:
-        self._problem, self.plan = problem, plan
+        self._problem, self._plan = problem, plan
         self._estimates: list[LogZEstimate] = []
         self._rounds: list[Round] = []
         self.runner = runner.with_sampling(draws=plan.particles_for(runner.sampling.draws))
         self._speed = seconds_per_move(problem, plan, runner)
+        self._n_final_moves = plan.recipe.n_final_moves
         self.first = self._fit(n_steps := int(plan.lengths[0]))
-        if self.first != Size(n_steps, self.runner.sampling.draws):  # time is short for the draws' moves as well
-            few = replace(plan.recipe, n_final_moves=min(plan.recipe.n_final_moves, FINAL_MOVES))
-            self.plan = replace(plan, recipe=few)
+        if self.first != Size(n_steps, self.runner.sampling.draws):  # then few final moves, or what is left
+            self._n_final_moves = few = min(plan.recipe.n_final_moves, FINAL_MOVES)
             self.first = self._fit(n_steps)
+            spare = int(self._moves() / self.first.draws) - self.first.n_steps
+            self._n_final_moves = int(np.clip(spare // plan.draws_each, few, plan.recipe.n_final_moves))
         #: With as many particles as there is time for.
         self.runner = self.runner.with_sampling(draws=self.first.draws)
 
@@ -171,9 +174,13 @@ class _Rounds:
         """Return about how many seconds a round takes; None before a pilot or a round has measured it."""
         return n_steps * self.runner.sampling.draws * self.runner.sampling.chains * self._speed or None
 
+    def make_first(self) -> tuple[Evidence, int]:
+        """Anneal the first round, as :meth:`make` does."""
+        return self.make(self._plan.ladder(self._problem, self.first.n_steps))
+
     def make(self, ladder: Ladder) -> tuple[Evidence, int]:
         """Anneal another round; return the evidence so far and the temperatures of the next one."""
-        problem, runner = self._problem, self.runner
+        problem, runner, ladder = self._problem, self.runner, replace(ladder, n_final_moves=self._n_final_moves)
         clock = Stopwatch(problem.engine.clock)
         report = runner.progress.phase(f"Round {self.n + 1}", self.forecast(len(ladder.schedule)))
         ((_, run),) = anneal_rows(problem, ladder, runner.next_round(), report, runner)
@@ -181,14 +188,14 @@ class _Rounds:
 
     def make_longer(self, evidence: Evidence, n_steps: int) -> tuple[Evidence, int]:
         """Anneal a round of so many temperatures, along a ladder that the last one has refined."""
-        problem, recipe, pilot = self._problem, self.plan.recipe, self.plan.pilot
+        problem, recipe, pilot = self._problem, self._plan.recipe, self._plan.pilot
         if pilot is None or not recipe.is_measured:
-            return self.make(self.plan.ladder(problem, n_steps))
+            return self.make(self._plan.ladder(problem, n_steps))
         return self.make(refine(pilot, evidence.ladder, evidence.run, n_steps, recipe, problem.engine.kernel))
 
     def _add(self, ladder: Ladder, run: AnnealingRun, seconds: float) -> tuple[Evidence, int]:
         """Average another round with those before."""
-        problem, plan, runner, n_steps = self._problem, self.plan, self.runner, len(ladder.schedule)
+        problem, plan, runner, n_steps = self._problem, self._plan, self.runner, len(ladder.schedule)
         self._estimates.append(estimate_log_z(run))
         self._rounds.append(Round(n_steps, self._estimates[-1].value, self._estimates[-1].mc_se))
         row = conclude(problem, plan, run, self._estimates, self._rounds, [one.n_steps for one in self._rounds])
@@ -218,7 +225,7 @@ class _Rounds:
     @property
     def _final_moves(self) -> int:
         """Final moves per particle: those of all its draws."""
-        return self.plan.recipe.n_final_moves * self.plan.draws_each
+        return self._n_final_moves * self._plan.draws_each
 
     def _moves(self) -> float:
         """Return how many transitions the particles of a chain have time for."""

@@ -95,8 +95,8 @@ def next_length(
 ) -> int:
     """Lengthen T until all rounds together should meet the target with some room, up to eightfold.
 
-    Their variance falls as one over all temperatures, or faster; ``n_made`` have been made, by default the last T.  T
-    is doubled at least where the error is no sound one.
+    Their variance falls as one over all temperatures, or faster.  ``n_made`` is the number of temperatures of all
+    rounds so far (default: ``n_steps``).  If the error is not sound, T is at least doubled.
     """
     least = 1.25 if is_sound else 2.0
     missing = ((se / (0.8 * target_se)) ** 2 - 1.0) * (n_made or n_steps) if np.isfinite(target_se) else 2.0 * n_steps

@@ -144,7 +144,7 @@ def test_particles_in_several_calls_are_the_particles_of_one(monkeypatch):
     n_particles = len(positions)
     assert n_particles % 2 == 0
     state, trace = segment(engine, positions)
-    monkeypatch.setattr(engine, "_is_on_cpu", False)
+    monkeypatch.setattr(engine, "is_accelerated", True)
     monkeypatch.setattr(jax_module, "_PARTICLES_ACCELERATOR", n_particles // 2)
     start_in_two = state_of(engine, positions, KEY)
     state_in_two, trace_in_two = segment(engine, positions, state=start_in_two)
