@@ -39,9 +39,7 @@ class _Limits(NamedTuple):
 
     gain: float = 0.75  # of a thread more: those of one core share it
     collapsed: float = 1.5  # lines of descent per chain below which it has collapsed
-    falling: float = (
-        0.5  # largest share of the error that may be shortfall for less than twofold: a longer round reduces it
-    )
+    falling: float = 0.5  # share of the error that may be shortfall, at most, where T is not doubled
     refuted: int = 8  # times the temperatures of the first round that a round needs where its plan is refuted
     #: temperatures of a next round from which on another start is tried, where no pilot has told its price
     unpriced: int = 256
