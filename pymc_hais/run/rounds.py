@@ -158,8 +158,8 @@ class _Rounds:
         if self.first != Size(n_steps, self.runner.sampling.draws):  # then few final moves, or what is left
             self._n_final_moves = few = min(plan.recipe.n_final_moves, FINAL_MOVES)
             self.first = self._fit(n_steps)
-            spare = int(self._moves() / self.first.draws) - self.first.n_steps
-            self._n_final_moves = int(np.clip(spare // plan.draws_each, few, plan.recipe.n_final_moves))
+            spare = self._moves() / self.first.draws - self.first.n_steps
+            self._n_final_moves = int(np.clip(spare / plan.draws_each, few, plan.recipe.n_final_moves))
         #: With as many particles as there is time for.
         self.runner = self.runner.with_sampling(draws=self.first.draws)
 
