@@ -235,8 +235,8 @@ def learn(
 
 def _suggest(problem: Problem, pilots: Sequence[Pilot], runner: Runner) -> np.ndarray:
     """Return the numbers of temperatures (R,) that the pilots suggest: for the target error, if there is one row."""
-    has_one_each, target = problem.n_rows == 1, runner.sampling.target_se
-    variance = runner.sampling.chains * runner.sampling.draws * target**2 if has_one_each and target else None
+    is_single, target = problem.n_rows == 1, runner.sampling.target_se
+    variance = runner.sampling.chains * runner.sampling.draws * target**2 if is_single and target else None
     return np.full(problem.n_rows, suggest_length(merge(pilots), variance, runner.sampling.max_temperatures))
 
 
@@ -269,10 +269,11 @@ def most_draws_each(problem: Problem, runner: Runner) -> int:
     thousands of particles at the cost of one.
     """
     sampling, engine = runner.sampling, problem.engine
-    has_one_each = sampling.target_se is None or "bridge" in sampling.estimators or problem.n_rows > 1
-    if has_one_each or engine.kernel.n_sites or engine.is_accelerated:
+    if sampling.target_se is None or problem.n_rows > 1 or "bridge" in sampling.estimators:
         return 1
-    enough = max(_SIZES.fewest, -(-suggest_particles(sampling.target_se or 1.0) // sampling.chains))
+    if engine.kernel.n_sites or engine.is_accelerated:
+        return 1
+    enough = max(_SIZES.fewest, -(-suggest_particles(sampling.target_se) // sampling.chains))
     return int(np.clip(sampling.draws // enough, 1, _SIZES.draws_each))
 
 
@@ -286,11 +287,13 @@ def with_fewer_particles(problem: Problem, plan: Plan, runner: Runner) -> Plan:
     most, n_steps = most_draws_each(problem, runner), int(plan.lengths[0])
     if most == 1 or not is_ours or pilot is None or not pilot.is_complete or n_steps < _SIZES.fewest_steps:
         return plan
-    tile, tried = problem.engine.tile(sampling.draws), (replace(plan, draws_each=each) for each in range(most, 1, -1))
+    assert sampling.target_se is not None  # else each draw has a particle of its own
+    tile, longest = problem.engine.tile(sampling.draws), sampling.max_temperatures
+    tried = (replace(plan, draws_each=each) for each in range(most, 1, -1))
     suitable = (one for one in tried if n_steps >= _SIZES.long or one.particles_for(sampling.draws) % tile == 0)
-    fewer, longest = next(suitable, plan), sampling.max_temperatures
+    fewer = next(suitable, plan)
     particles = fewer.particles_for(sampling.draws)
-    variance = _SIZES.margin * sampling.chains * particles * (sampling.target_se or 0.0) ** 2
+    variance = _SIZES.margin * sampling.chains * particles * sampling.target_se**2
     longer = max(n_steps, suggest_length(pilot, variance, longest))
     if _SIZES.saving * particles * longer > sampling.draws * n_steps or _SIZES.spare * longer > longest:
         return plan

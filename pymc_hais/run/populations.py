@@ -106,10 +106,10 @@ def anneal_back(
 
 def _cut(whole: Place, runner: Runner) -> list[Place]:
     """Cut a place into one place for each job, by the number of particles: whole rows, or some chains of one row."""
-    n_particles = _PARTICLES
-    if runner.workers.is_shared:  # with one model each chain is a job, so that a few long ones can be shared out
-        n_particles = _SHARED_PARTICLES if len(whole.rows) > 1 else 1
-    n_populations = max(1, n_particles // runner.sampling.draws)
+    is_shared = runner.workers.is_shared
+    n_populations = max(1, (_SHARED_PARTICLES if is_shared else _PARTICLES) // runner.sampling.draws)
+    if is_shared and len(whole.rows) == 1:  # each chain is a job, so that a few long ones can be shared out
+        n_populations = 1
     n_rows, n_chains = max(1, n_populations // len(whole.chains)), min(n_populations, len(whole.chains))
     return [
         whole._replace(rows=whole.rows[row : row + n_rows], chains=whole.chains[chain : chain + n_chains])

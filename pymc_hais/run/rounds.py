@@ -155,7 +155,8 @@ class _Rounds:
         self._speed = seconds_per_move(problem, plan, runner)
         self._n_final_moves = plan.recipe.n_final_moves
         self.first = self._fit(n_steps := int(plan.lengths[0]))
-        if self.first != Size(n_steps, self.runner.sampling.draws):  # then few final moves, or what is left
+        # If the time is too short, each draw has few final moves, and more only if temperatures leave time for them.
+        if self.first != Size(n_steps, self.runner.sampling.draws):
             self._n_final_moves = few = min(plan.recipe.n_final_moves, FINAL_MOVES)
             self.first = self._fit(n_steps)
             spare = self._moves() / self.first.draws - self.first.n_steps
@@ -217,11 +218,11 @@ class _Rounds:
     def _reason_of_time(self, n_steps: int) -> str | None:
         """Return a reason to stop, if there is no time for another round as long as the last one."""
         runner = self.runner
-        needed = takes(Size(n_steps, runner.sampling.draws), self._final_moves)
+        needed = takes(Size(n_steps, runner.sampling.draws), self._moves_of_draws)
         return "max_seconds" if self._moves() < needed else None
 
     @property
-    def _final_moves(self) -> int:
+    def _moves_of_draws(self) -> int:
         """Final moves per particle: those of all its draws."""
         return self._n_final_moves * self._plan.draws_each
 
@@ -234,7 +235,7 @@ class _Rounds:
         recipe, wanted = self.runner.sampling.recipe, Size(n_steps, self.runner.sampling.draws)
         shortest = n_steps if recipe.is_fixed else SHORTEST
         tile = self._problem.engine.tile(wanted.draws)
-        return fit_into(self._moves(), wanted, shortest, self._final_moves, tile)
+        return fit_into(self._moves(), wanted, shortest, self._moves_of_draws, tile)
 
 
 def conclude(
