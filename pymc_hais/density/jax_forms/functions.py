@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.scipy import special
 
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 #: Coefficients of series, exact to rounding.  Stirling's of log Gamma: B_2k / (2k (2k - 1)).
@@ -155,6 +156,38 @@ def digamma(x: Array) -> Array:
     rest = x - jnp.round(x)
     cotangent = _polynomial(_COSINE, rest * rest) / (rest * _polynomial(_SINE, rest * rest))
     return jnp.where(is_negative, value - math.pi * cotangent, value)
+
+
+def scaled_bessel(orders: np.ndarray) -> Callable:
+    """Return exp(-|x|) I_v(x) for constant integers v, as a function of the orders, once more, and x.
+
+    From I_0 and the ratios I_k / I_(k - 1), whose continued fraction is that of Gauss; of large numbers by Hankel's
+    expansion.  Digits are kept where the function is small, as of high orders near zero.
+    """
+    highest = int(np.max(np.abs(orders)))
+    far = float(max(50, highest**2))  # from here on fifteen terms of the expansion are exact to rounding
+    n_ratios = highest + int(10.0 * math.sqrt(far))
+
+    def of(order: Array, x: Array) -> Array:
+        order, size = jnp.broadcast_arrays(jnp.abs(order).astype(x.dtype), jnp.abs(x))
+        near = jnp.minimum(size, far)
+        inverse = 2.0 / jnp.maximum(near, np.finfo(float).tiny)
+
+        def add(i: Any, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            k = n_ratios - i
+            ratio = 1.0 / (k * inverse + so_far[0])
+            return ratio, jnp.where(k <= order, so_far[1] * ratio, so_far[1])
+
+        _, product = lax.fori_loop(0, n_ratios, add, (jnp.zeros_like(near), jnp.ones_like(near)))
+        distant = jnp.maximum(size, far)
+        term = series = jnp.ones_like(near)
+        for k in range(1, 16):
+            term = term * ((2 * k - 1) ** 2 - 4.0 * order * order) / (8.0 * k * distant)
+            series = series + term
+        value = jnp.where(size < far, special.i0e(near) * product, series / jnp.sqrt(2.0 * math.pi * distant))
+        return jnp.where((x < 0.0) & (order % 2 == 1), -value, value)
+
+    return of
 
 
 def _shift(x: Array) -> tuple[Array, Array, Array, Array]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import pytensor
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Constant
@@ -12,7 +13,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.scalar.basic import Cast, Log, Log1p, Neg, Switch
-from pytensor.scalar.math import GammaLn, Log1mexp, Psi, Sigmoid, Softplus
+from pytensor.scalar.math import GammaLn, Ive, Log1mexp, Psi, Sigmoid, Softplus
 from pytensor.tensor.math import Dot, Sum
 
 from pymc_hais.density.compat import NOT_BEFORE_JAX, SolveTriangular, exchanging_linker
@@ -72,6 +73,11 @@ def _find_function(node: Apply) -> Callable | None:
     # In a process of single precision JAX has no double one, whatever PyTensor calls it.
     if pytensor.config.floatX != "float64":
         return None
+    function = type(getattr(node.op, "scalar_op", None))
+    if function is Ive:  # JAX's own is of another package
+        order, x = node.inputs
+        is_known = isinstance(order, Constant) and np.all(order.data == np.round(order.data))
+        return functions.scaled_bessel(order.data) if is_known and x.type.dtype == "float64" else None
     if any(getattr(x.type, "dtype", None) != "float64" for x in (*node.inputs, *node.outputs)):
         return _find_conversion(node)
     if isinstance(node.op, Dot):
@@ -93,7 +99,6 @@ def _find_function(node: Apply) -> Callable | None:
         if a.owner is None:  # an ill-conditioned constant
             return None
         return functions.solve_lower if op.lower else functions.solve_upper
-    function = type(getattr(node.op, "scalar_op", None))
     if function in _OF_NEGATIVES and isinstance(scalar_op(node.inputs[0]), Neg):
         return _OF_NEGATIVES[function]
     return _FUNCTIONS.get(function)

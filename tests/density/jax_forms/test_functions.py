@@ -71,6 +71,29 @@ def test_small_results_keep_their_digits(name):
     np.testing.assert_allclose(jax.jit(getattr(functions, name))(jnp.asarray(x)), expected(x), rtol=1e-13)
 
 
+@pytest.mark.parametrize("orders", [np.array([0]), np.arange(-3, 21), np.array([1, 40])])
+def test_bessel_functions_are_scipys(orders):
+    """Also where they are tiny: the coefficients of a periodic kernel are divided by one another."""
+    x = np.concatenate([[0.0], np.logspace(-6, 6, 601), -np.logspace(-6, 6, 601)])
+    ours = jax.jit(functions.scaled_bessel(orders))(jnp.asarray(orders[:, None]), jnp.asarray(x))
+    np.testing.assert_allclose(ours, special.ive(orders[:, None], x), rtol=1e-12, atol=1e-300)
+    assert np.isnan(functions.scaled_bessel(orders)(jnp.asarray(orders), jnp.asarray(np.nan))).all()
+
+
+@pytest.mark.parametrize("orders", [np.arange(3), np.arange(3.0), np.int8(2)])
+def test_bessel_functions_of_integer_orders_need_no_other_package(orders):
+    x = pt.dscalar("x")
+    slope = pt.grad(pt.ive(orders, x).sum(), x)
+    expected = special.ivp(orders, 0.7).sum() * np.exp(-0.7) - special.ive(orders, 0.7).sum()
+    np.testing.assert_allclose(pytensor.function([x], slope, mode=jax_mode())(0.7), expected, rtol=1e-12)
+
+
+def test_bessel_functions_of_other_orders_are_not_exchanged():
+    x = pt.dvector("x")
+    assert _find_function(pt.ive(np.array([0.5, 1.5, 2.5]), x).owner) is None
+    assert _find_function(pt.ive(pt.dvector("order"), x).owner) is None
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 17, 33, 80])
 def test_triangles_are_inverted(n):
     """Of three matrices at once, as under vmap; what is above the diagonal does not matter."""
