@@ -69,7 +69,8 @@ def is_concave_in(model: pm.Model, layout: Layout, owners: Sequence[str]) -> boo
     position, fixed = build_position(layout), build_position(layout)
     values = values_at(frozen, layout, [position if owner in owners else fixed for owner in layout.owners])
     with quiet_compilation():
-        terms = simplify_values(clone_replace([of_priors, frozen.datalogp], values, rebuild_strict=False))
+        terms = clone_replace([of_priors, frozen.datalogp], values, rebuild_strict=False)
+        terms = simplify_values(terms, are_differentiated=False)
     return _Reader(position, {}, fixed).is_concave(terms)
 
 

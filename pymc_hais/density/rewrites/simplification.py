@@ -94,11 +94,15 @@ def simplify_first(outputs: Sequence[Any]) -> list[Any]:
     return list(graph.outputs if graph.apply_nodes == before else rewrite_pregrad(list(graph.outputs)))
 
 
-def simplify_values(outputs: Sequence[Any]) -> list[Any]:
-    """Simplify log densities before they are differentiated, so that their gradients are simple as well."""
+def simplify_values(outputs: Sequence[Any], are_differentiated: bool = True) -> list[Any]:
+    """Simplify log densities before they are differentiated, so that their gradients are simple as well.
+
+    Those that are only read, not differentiated, stay free of guarded functions.
+    """
     graph = FunctionGraph(outputs=simplify_first(outputs), clone=False, copy_inputs=False)
     rewrite_inside_out(graph, before_gradient.rewrite)
-    rewrite_inside_out(graph, guard)
+    if are_differentiated:
+        rewrite_inside_out(graph, guard)
     return list(graph.outputs)
 
 
