@@ -18,6 +18,7 @@ from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.containers import arguments_for, freeze_with_inputs
 from pymc_hais.density.coordinates.centring import find_conditionals, longest_line, times_site
+from pymc_hais.density.coordinates.tails import Tails, find_tails
 from pymc_hais.density.layout import Layout, build_layout, build_position, on_position, values_at
 from pymc_hais.density.proofs.concavity import is_concave_in
 from pymc_hais.latent.fields import Field, at_points, expand, find_fields, open_sums
@@ -57,6 +58,7 @@ class Chart:
     is_moved: np.ndarray  # of bool (D,): which elements have parents; the others stay as they are, but for the fields
     depth: int  # the longest line of parents
     fields: tuple[Field, ...]  # each given the elements before, moved or not
+    tails: Tails  # of elements that are neither moved nor of a field; none beside fields
     data: Mapping[str, np.ndarray]  # of the containers that may vary; the functions below take them last
     compute_moments: Compiled
     compute_expansions: tuple[Compiled, ...]  # of the fields, each given the sites as well
@@ -98,7 +100,7 @@ class Chart:
 
     def to_model(self, z: np.ndarray, sites: Sites) -> np.ndarray:
         """Return the flat vectors x (n, D) of coordinates z."""
-        x = first = self._mix(z, sites.mix)
+        x = first = self.tails.to_values(self._mix(z, sites.mix))
         for _ in range(self.depth):
             mean, log_sd = self._normal(x, sites)
             x = np.where(self.is_moved, mean + np.exp(log_sd) * z, first)
@@ -115,11 +117,11 @@ class Chart:
         for i, chain in enumerate(self.fields):
             displacement = chain.sums(x[:, chain.part] - sites.shift[chain.part])
             z[:, chain.part] = chain.precision.compute_coordinates(self._factor(i, x, sites), displacement)
-        return z
+        return self.tails.to_coordinates(z)
 
     def log_jacobian(self, x: np.ndarray, sites: Sites) -> np.ndarray:
         """Return log of dx / dz (n,) at flat vectors x."""
-        total = np.sum(np.where(self.is_moved, self._normal(x, sites)[1], 0.0), axis=1)
+        total = np.sum(np.where(self.is_moved, self._normal(x, sites)[1], 0.0), axis=1) + self.tails.log_slope(x)
         for i in range(len(self.fields)):
             total = total - np.log(self._factor(i, x, sites).diagonal).sum(axis=1)
         return total
@@ -142,7 +144,7 @@ class Chart:
 def build_chart(
     model: pm.Model, layout: Layout, containers: Mapping[str, np.ndarray] | None = None, normals: bool = False
 ) -> Chart | None:
-    """Find the elements whose prior has parents, and the fields, given data containers that may vary; None if none.
+    """Find elements whose prior has parents, fields and long tails, given data that may vary; None if there are none.
 
     ``normals`` is as :func:`pymc_hais.latent.fields.find_fields` takes it.
     """
@@ -161,13 +163,15 @@ def build_chart(
         return build_chart(model, layout, containers)
     fields = fields[: len(expansions)]
     found = find_conditionals(frozen, layout, fields)
-    if not found and not fields:
+    tails = find_tails(frozen, layout, [] if fields else [owner for owner in layout.owners if owner not in found])
+    if not found and not fields and not tails:
         return None
     given = dict(zip(targets, arguments_for(containers), strict=True))
     return Chart(
         is_moved=np.repeat([owner in found for owner in layout.owners], layout.sizes),
         depth=longest_line(frozen, found),
         fields=tuple(fields),
+        tails=tails,
         data=containers,
         compute_moments=_compile(_write_moments(frozen, layout, found), layout, given),
         compute_expansions=tuple(_compile(one, layout, given) for one in expansions),
@@ -283,11 +287,10 @@ def _recentre_normals(
     """Write what is mixed or has parents, and the fields as their points; return the Jacobian's share, too."""
     found = find_conditionals(frozen, layout, chart.fields)
     points = {one.owner for one in chart.fields}
-    position = coordinates
+    position, log_jacobian = chart.tails.write(coordinates)
     if len(mixed := chart.mixed):
         position = pt.set_subtensor(coordinates[mixed], (sites[2] * coordinates[mixed]).sum(axis=1))
     values: dict[Any, Any] = {}
-    log_jacobian: Any = pt.zeros((), dtype=position.dtype)
     for i, (owner, shape) in enumerate(zip(layout.owners, layout.shapes, strict=True)):
         value_var = frozen.rvs_to_values[frozen[owner]]
         part = slice(layout.offsets[i], layout.offsets[i + 1])
