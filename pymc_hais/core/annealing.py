@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -38,6 +38,11 @@ class Start(NamedTuple):
     inputs: Sequence[np.ndarray]
     keys: np.ndarray  # (B, 2)
     rngs: Sequence[np.random.Generator]
+
+    def take(self, chosen: np.ndarray) -> Self:
+        """Return some of the draws (P,) of each population."""
+        names = ("positions", "alive", "clipped", "ancestors", "parts")
+        return self._replace(**{name: getattr(self, name)[:, chosen] for name in names})
 
     def evaluate(self, engine: Engine) -> Particles:
         """Evaluate the draws at beta = 0."""

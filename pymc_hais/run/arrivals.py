@@ -20,7 +20,7 @@ from pymc_hais.references import Draws
 from pymc_hais.run.evidence import Evidence
 from pymc_hais.run.modes.climbing import whiten
 from pymc_hais.run.plan import Plan
-from pymc_hais.run.populations import anneal_rows
+from pymc_hais.run.populations import anneal_alive
 from pymc_hais.runner.progress import without_log_z
 from pymc_hais.runner.runner import Runner
 
@@ -172,7 +172,7 @@ def count_arrivals(
     place, n_moves = runner.next_round(), -(-moves_on(length) // _LIMITS.turns)
     alone = replace(plan.ladder(prior, length), resample_below=0.0)
     report = without_log_z(runner.progress.phase("Confirming"))
-    ((_, run),) = anneal_rows(prior, alone, place, report, runner)
+    run = anneal_alive(prior, alone, place, report, runner)
     excess = float(run.log_z[0]) - plan.log_prior_mass - estimate.value - 3.0 * estimate.se
     with np.errstate(all="ignore"):  # of what is beyond the range of floating point, in other coordinates
         starts = Draws.independent(problem.to_coordinates(prior.to_model(run.positions)))

@@ -26,6 +26,9 @@ from pymc_hais.tuning import Pilot, log_near, run_pilot
 _PARTICLES = 2**15
 #: The same where the jobs of many rows are shared out or kept one by one.
 _SHARED_PARTICLES = 1000
+#: Draws of a reference for each one that is within the range of floating point, at most; and how many more are drawn
+#: than should be enough.
+_MOST_DRAWN, _SPARE = 50.0, 1.3
 #: Draws that tell how much of the reference lies where the target has a density.
 _SUPPORT_DRAWS = 4000
 
@@ -62,10 +65,11 @@ class Piloting:
 
     start: Start
     seconds: float
+    is_wide: bool = False
 
     def perform(self, engine: Engine, report: Report) -> Pilot:
         """Evaluate the draws and temper them."""
-        return run_pilot(engine, self.start.evaluate(engine), report, self.seconds)
+        return run_pilot(engine, self.start.evaluate(engine), report, self.seconds, self.is_wide)
 
 
 def anneal_rows(
@@ -78,6 +82,27 @@ def anneal_rows(
         return Annealing(start, ladder, problem.log_z_reference)
 
     yield from _anneal(problem, ladder, whole, make, report, runner)
+
+
+def anneal_alive(problem: Problem, ladder: Ladder, whole: Place, report: Report, runner: Runner) -> AnnealingRun:
+    """Anneal one population of draws within the range of floating point; its log Z counts the others as zero.
+
+    Of a vague prior, such as three Gamma(0.001, 0.001), seven draws of eight are beyond it.
+    """
+    n = runner.sampling.draws
+
+    def make(place: Place, streams: list[Stream]) -> Annealing:
+        start, n_drawn = problem.start([0], streams, n), n
+        if (share := float(start.alive.mean())) < 1.0:
+            n_drawn = int(n * min(_MOST_DRAWN, _SPARE / max(share, 1.0 / n)))
+            start = problem.start([0], streams, n_drawn)
+        n_alive = int(start.alive.sum())
+        chosen = np.argsort(~start.alive[0], kind="stable")[:n]
+        log_share = float(np.log(max(n_alive, 1) / n_drawn * n / max(min(n_alive, n), 1)))
+        return Annealing(start.take(chosen), ladder, problem.log_z_reference + log_share)
+
+    ((_, run),) = _anneal(problem, ladder, whole, make, report, runner)
+    return run
 
 
 def anneal_back(

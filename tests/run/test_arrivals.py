@@ -6,11 +6,17 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.special import gammaln
 
 from pymc_hais.calls import stages
+from pymc_hais.core.records import Ladder, Schedule
+from pymc_hais.problem.building import build_problem
 from pymc_hais.run.arrivals import Arrivals, Ends, compare
 from pymc_hais.run.plan import Fallback
+from pymc_hais.run.populations import anneal_alive
 from tests.front_door import estimate
+from tests.runs import call_of
+from tests.statistical import assert_mean
 from tests.toys import HAS_JAX
 
 RNG = np.random.default_rng(5)
@@ -116,6 +122,28 @@ def test_chains_of_which_none_arrives_say_nothing():
         log_joint=np.full(100, -np.inf), distances=np.full(100, np.inf)
     )
     assert compare(nowhere, np.full(100, -np.inf), PARTICLES).n_confirming == 0
+
+
+@pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
+def test_chains_of_a_vague_prior_start_where_numbers_can_be_held_and_count_the_others():
+    """Half of a Gamma(0.001, 0.001) is below the smallest number; log Z is that of a conjugate normal."""
+    y, shape = np.array([0.4, -1.2, 2.0, 0.3]), 0.001
+    with pm.Model() as model:
+        tau = pm.Gamma("tau", shape, shape, shape=2)
+        pm.Normal("y", 0.0, tau=tau, observed=np.stack([y, 3.0 * y], axis=1))
+    posterior, rates = shape + 2.0, shape + 0.5 * np.array([1.0, 9.0]) * np.sum(y**2)
+    log_z = shape * np.log(shape) - gammaln(shape) + gammaln(posterior) - posterior * np.log(rates)
+    exact = np.sum(log_z - 2.0 * np.log(2.0 * np.pi))
+    runner = call_of(model, draws=250, chains=1)
+    problem = build_problem(model, "prior", runner.compiler, runner.seeds)
+    n_steps = 300
+    settings = np.full(n_steps, 0.3), np.zeros(n_steps, int), (np.ones(2),), np.full(n_steps, 0.7)
+    ladder = Ladder(Schedule(np.concatenate([[0.0], np.logspace(-6.0, 0.0, n_steps)])), *settings, resample_below=0.0)
+    runs = [anneal_alive(problem, ladder, runner.next_round(), lambda *_: None, runner) for _ in range(12)]
+    assert np.isfinite([run.log_weights for run in runs]).all()
+    ratios = np.exp([run.log_z[0] - exact for run in runs])
+    assert_mean(ratios, 1.0)
+    assert ratios.std() < 0.5
 
 
 def halves():
