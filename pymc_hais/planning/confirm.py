@@ -92,8 +92,9 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
     enough = np.inf if expected - log_z <= allowed and witness is None else FEWEST_FAMILIES - 1.0
     n_draws = pilot.n_families if abs(expected - log_z) <= allowed and witness is None else 0.0
     sampling = tried.runner.sampling
-    # Evaluations of a population, at most: as many as the first round has, or these.
-    most = max(1_500_000, tried.length * sampling.draws * sampling.chains)
+    # Evaluations of a population, at most: as many as the first round has, or these where they are cheap.  Without a
+    # population the search for modes, or chains from the prior, confirms the start after the rounds.
+    most = max(0 if problem.is_costly else 1_500_000, tried.length * sampling.draws * sampling.chains)
     # Thirty prior draws confirm a start by themselves: all of them miss a tenth of Z once in 25 times.
     if witness is None and (n_draws >= 30.0 or first.length * PARTICLES > most):
         return Confirmation(n_draws, say_missing(log_z, expected) if expected - log_z > allowed else None)

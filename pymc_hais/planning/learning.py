@@ -42,7 +42,7 @@ from pymc_hais.tuning import (
 class _Sizes(NamedTuple):
     """Particles, moves and temperatures of pilots and of the rounds after them."""
 
-    near_particles: int = 250  # of a pilot whose start is almost the target, at least
+    fewer_particles: int = 250  # of a pilot whose start is almost the target, or whose density is costly, at least
     biased_stages: float = 2.0  # that count for the bias where metrics are of earlier stages: many dimensions
     moves: int = 60  # for which a pilot short of time must have enough of it, with fewer particles if need be
     share_of_time: float = 0.35  # of the time left, that a pilot may take
@@ -76,11 +76,17 @@ class NoStartError(ValueError):
 
 
 def run_pilots(
-    problem: Problem, rows: Sequence[int], number: int, runner: Runner, n_particles: int = PILOT_PARTICLES
+    problem: Problem,
+    rows: Sequence[int],
+    number: int,
+    runner: Runner,
+    n_particles: int = PILOT_PARTICLES,
+    is_wide: bool = False,
 ) -> list[Pilot]:
     """Run a pilot on each of some rows, with reference draws of its own; each is given a part of the time left.
 
     There are ``n_particles`` or more, where a dense metric takes them, and where they save compiling another program.
+    ``is_wide`` is as :func:`pymc_hais.tuning.run_pilot` takes it.
     """
     seconds = _SIZES.share_of_time * runner.clock.left / len(rows)
     step = PILOT_PARTICLES if n_particles == PILOT_PARTICLES else problem.engine.grain(PILOT_PARTICLES)
@@ -91,7 +97,7 @@ def run_pilots(
         place = Place(Purpose.PILOT, number, [row], [0])
         (stream,) = runner.seeds.streams(place)
         name, fingerprint = runner.seeds.name(place), stream.key.tobytes().hex
-        return Task(name, fingerprint, lambda: _pilot(problem, row, stream, n_particles, seconds))
+        return Task(name, fingerprint, lambda: _pilot(problem, row, stream, n_particles, seconds, is_wide))
 
     try:
         with runner.timed(PILOT):
@@ -110,18 +116,18 @@ def run_pilots(
     return pilots
 
 
-def _pilot(problem: Problem, row: int, stream: Stream, n_particles: int, seconds: float) -> Piloting:
+def _pilot(problem: Problem, row: int, stream: Stream, n_particles: int, seconds: float, is_wide: bool) -> Piloting:
     """Draw a pilot's particles; fewer if the time is too short for all."""
     start = problem.start([row], [stream], n_particles)
     if not np.isfinite(seconds):
-        return Piloting(start, seconds)
+        return Piloting(start, seconds, is_wide)
     watch = Stopwatch(problem.engine.clock)
     start.evaluate(problem.engine)
     affordable = n_particles * seconds / (_SIZES.moves * watch.elapsed)
     if affordable < n_particles:
         fewer = whole_tiles(max(FEWEST, int(affordable)), problem.engine.tile(n_particles))
         start = problem.start([row], [stream], fewer)
-    return Piloting(start, seconds)
+    return Piloting(start, seconds, is_wide)
 
 
 def log_ratios(
@@ -222,8 +228,8 @@ def learn(
     of the log ratio, too.  ``scouts_for_fit`` says whether a fit may follow, which asks where each row's particles lie;
     None where no row is asked.  ``mass`` is the prior's, where it has been measured.
     """
-    n_particles = _SIZES.near_particles if problem.is_near else PILOT_PARTICLES
-    pilots = run_pilots(problem, rows, number, runner, n_particles)
+    n_particles = _SIZES.fewer_particles if problem.is_near or problem.is_costly else PILOT_PARTICLES
+    pilots = run_pilots(problem, rows, number, runner, n_particles, problem.is_costly and not problem.is_near)
     seen = [] if earlier is None else log_ratios(problem, rows, earlier.pilots, earlier.problem)
     seen = [*seen, *log_ratios(problem, rows, pilots)]
     plan = decide(problem, pilots, seen, _suggest(problem, pilots, runner), runner, mass)
@@ -288,10 +294,10 @@ def with_fewer_particles(problem: Problem, plan: Plan, runner: Runner) -> Plan:
     if most == 1 or not is_ours or pilot is None or not pilot.is_complete or n_steps < _SIZES.fewest_steps:
         return plan
     assert sampling.target_se is not None  # else each draw has a particle of its own
-    tile, longest = problem.engine.tile(sampling.draws), sampling.max_temperatures
+    tile, longest = problem.engine.tile, sampling.max_temperatures
     tried = (replace(plan, draws_each=each) for each in range(most, 1, -1))
-    suitable = (one for one in tried if n_steps >= _SIZES.long or one.particles_for(sampling.draws) % tile == 0)
-    fewer = next(suitable, plan)
+    is_compiled = (one for one in tried if tile(one.particles_for(sampling.draws)) == tile(sampling.draws))
+    fewer = replace(plan, draws_each=most) if n_steps >= _SIZES.long else next(is_compiled, plan)
     particles = fewer.particles_for(sampling.draws)
     variance = _SIZES.margin * sampling.chains * particles * sampling.target_se**2
     longer = max(n_steps, suggest_length(pilot, variance, longest))

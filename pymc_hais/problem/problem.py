@@ -40,6 +40,8 @@ from pymc_hais.references import (
 
 #: Positions that are evaluated at a time outside a run: always as many, so that nothing compiles twice.
 CHUNK = 500
+#: Particles that a program takes at a time, at most, where a density is costly.
+_COSTLY = 20
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,11 @@ class Problem:
     def is_exact(self) -> bool:
         """Whether the start is the posterior itself, a table of all states of the discrete variables."""
         return isinstance(self.reference, Independent) and isinstance(self.reference.reference, Enumerated)
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether the density has so many terms that a program takes few particles at a time."""
+        return 1 < self.engine.grain(CHUNK) <= _COSTLY
 
     @property
     def is_integral(self) -> bool:

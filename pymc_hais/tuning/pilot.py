@@ -24,6 +24,7 @@ class _Stages(NamedTuple):
     """How wide and how long the stages of a pilot are."""
 
     conditional_ess: float = 0.8  # of a stage in few dimensions
+    wide: float = 0.5  # the same where stages are wide
     least_conditional_ess: float = 0.3  # in however many dimensions
     many_dims: int = 100  # from here on stages are wider
     hurry: float = 0.5  # share of the time for the rest, below which stages are as wide as they may be
@@ -109,19 +110,21 @@ def run_pilot(
     population: Particles,
     report: Report = lambda fraction, beta, log_z: None,
     seconds: float = np.inf,
+    is_wide: bool = False,
 ) -> Pilot:
     """Temper P particles from the reference to the target, adapting everything on the way.
 
     Each stage chooses the next beta by conditional ESS (Zhou, Johansen & Aston 2016), resamples,
     measures the metric, the step size and how long the log ratio is remembered, and moves.  Stages become wider and
     shorter where they would take longer than the seconds, compiling apart; when the time has ended, one step leads to
-    beta = 1, and the pilot is not complete.  The population (B = 1) is one of reference draws.
+    beta = 1, and the pilot is not complete.  The population (B = 1) is one of reference draws.  ``is_wide`` asks for
+    wider stages from the beginning: half as many teach nearly as much.
     """
     particles, rng = _Moving(engine, population), population.rngs[0]
     _, n_particles, n_dims = population.state.position.shape
     first = particles.positions
     is_many = population.state.momentum.shape[-1] > n_particles
-    share, patience = _conditional_ess(n_dims), 0 if is_many else _STAGES.patience
+    share, patience = _conditional_ess(n_dims, is_wide), 0 if is_many else _STAGES.patience
     beta, log_z, log_ratio = 0.0, 0.0, np.where(population.alive[0], particles.log_ratio, -np.inf)
     stages: list[_Stage] = []
     late = NONE_LATE
@@ -292,14 +295,15 @@ def _step_size_drift(acceptance: np.ndarray, recent: np.ndarray, target: float) 
     return min(float(acceptance.mean()) - target, slowest - _STAGES.slowest_target * target)
 
 
-def _conditional_ess(n_dims: int) -> float:
+def _conditional_ess(n_dims: int, is_wide: bool) -> float:
     """Return the effective share of the particles that a stage should keep (conditional effective sample size).
 
     The number of stages grows as the square root of the dimensions, and each coordinate moves less between two stages.
     So with more dimensions wider stages teach as much.
     """
     exponent = max(1.0, np.sqrt(n_dims / _STAGES.many_dims))
-    return max(_STAGES.conditional_ess**exponent, _STAGES.least_conditional_ess)
+    few_dims = _STAGES.wide if is_wide else _STAGES.conditional_ess
+    return max(few_dims**exponent, _STAGES.least_conditional_ess)
 
 
 def next_beta(log_ratio: np.ndarray, beta: float, share: float) -> float:

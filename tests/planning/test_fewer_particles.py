@@ -9,6 +9,7 @@ import pymc as pm
 import pytest
 
 import pymc_hais
+from pymc_hais.engines.tiles import tile_shape
 from pymc_hais.planning.learning import most_draws_each, with_fewer_particles
 from pymc_hais.tuning import Recipe, suggest_length
 from tests.front_door import assert_right
@@ -22,7 +23,7 @@ PLAN = plan_of((suggest_length(LONG, 40.0, 10**6),), pilot=LONG)
 
 def problem_of(n_sites=0, tile=500, n_rows=1, is_accelerated=False):
     kernel = SimpleNamespace(n_sites=n_sites)
-    engine = SimpleNamespace(kernel=kernel, is_accelerated=is_accelerated, tile=lambda n: min(n, tile))
+    engine = SimpleNamespace(kernel=kernel, is_accelerated=is_accelerated, tile=lambda n: tile_shape(n, tile)[1])
     return SimpleNamespace(engine=engine, n_rows=n_rows)
 
 
@@ -75,10 +76,11 @@ def test_shorter_rounds_have_as_many_particles_as_a_program_moves_that_is_compil
     short = build_pilot(discrepancies=(25.0, 25.0, 25.0, 25.0))
     plan = plan_of((suggest_length(short, 40.0, 10**6),), pilot=short)
     assert 32 <= plan.lengths[0] < 200
-    for tile, draws_each in ((500, 2), (250, 4), (100, 2), (125, 4)):
-        found = with_fewer_particles(problem_of(tile=tile), plan, call_of(**DEFAULT))
+    for tile, draws_each in ((500, 2), (250, 4), (100, 2), (125, 4), (4, 4)):
+        problem = problem_of(tile=tile)
+        found = with_fewer_particles(problem, plan, call_of(**DEFAULT))
         assert found.draws_each == draws_each
-        assert found.particles_for(1000) % tile == 0
+        assert problem.engine.tile(found.particles_for(1000)) == tile
         assert found.particles_for(1000) * found.lengths[0] < 1000 * plan.lengths[0] / 1.3
 
 

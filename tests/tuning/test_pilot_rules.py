@@ -20,7 +20,12 @@ def test_slow_log_ratios_get_more_moves(time, moves):
 
 @pytest.mark.parametrize(("n_dims", "share"), [(1, SHARE), (100, SHARE), (400, SHARE**2), (10_000, 0.3)])
 def test_stages_grow_wider_with_many_dimensions(n_dims, share):
-    assert pilot_module._conditional_ess(n_dims) == pytest.approx(share)
+    assert pilot_module._conditional_ess(n_dims, is_wide=False) == pytest.approx(share)
+
+
+def test_wide_stages_are_wider_as_far_as_any_may_be():
+    shares = [pilot_module._conditional_ess(n_dims, is_wide=True) for n_dims in (1, 100, 10_000)]
+    assert shares == pytest.approx([0.5, 0.5, 0.3])
 
 
 @given(arrays(float, st.integers(2, 50), elements=st.floats(-1e4, 1e4)), st.floats(0, 0.99))

@@ -25,7 +25,7 @@ from pymc_hais.density.compiling import evaluate_once
 from pymc_hais.density.layout import Layout
 
 #: Shape of a gamma variable from which on its logarithm keeps its own coordinate: it has no long tail.
-_LARGEST_SHAPE = 0.2
+_LARGEST_SHAPE = 0.05
 #: Steps of Newton's method, at most; from the left, as here, each of them comes nearer.
 _MOST_STEPS = 200
 #: Relative size of a step that no longer matters.

@@ -76,8 +76,9 @@ def _find_function(node: Apply) -> Callable | None:
     function = type(getattr(node.op, "scalar_op", None))
     if function is Ive:  # JAX's own is of another package
         order, x = node.inputs
-        is_known = isinstance(order, Constant) and np.all(order.data == np.round(order.data))
-        return functions.scaled_bessel(order.data) if is_known and x.type.dtype == "float64" else None
+        if not isinstance(order, Constant) or x.type.dtype != "float64":
+            return None
+        return functions.scaled_bessel(order.data) if np.all(order.data == np.round(order.data)) else None
     if any(getattr(x.type, "dtype", None) != "float64" for x in (*node.inputs, *node.outputs)):
         return _find_conversion(node)
     if isinstance(node.op, Dot):

@@ -45,8 +45,8 @@ def positive():
 def vague():
     """Long tails to the left and to the right, also of a parent."""
     with pm.Model() as model:
-        precision = pm.Gamma("precision", 0.1, 0.02, shape=2)
-        variance = pm.InverseGamma("variance", np.array([0.15, 3.0]), 2.0)
+        precision = pm.Gamma("precision", 0.04, 0.02, shape=2)
+        variance = pm.InverseGamma("variance", np.array([0.03, 3.0]), 2.0)
         level = pm.Normal("level", 0.0, (0.1 + precision) ** -0.5, shape=2)
         pm.Normal("y", level, 1.0 + pm.math.sqrt(variance), observed=Y[:2])
     return model

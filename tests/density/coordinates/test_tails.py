@@ -13,7 +13,7 @@ from pymc_hais.density import build_chart, build_layout
 from tests.level import spend
 from tests.toys import HAS_JAX
 
-SHAPES = np.array([0.001, 0.01, 0.1, 0.19])
+SHAPES = np.array([0.001, 0.01, 0.02, 0.049])
 
 
 def tails_of(model):
@@ -23,7 +23,7 @@ def tails_of(model):
 
 @pytest.mark.parametrize("kind", [pm.Gamma, pm.InverseGamma])
 def test_the_middle_of_the_prior_has_one_width(kind):
-    """The middle half of its logarithm is 6 to 1,100 wide, and that of a logistic variable 2.2."""
+    """The middle half of its logarithm is 20 to 1,100 wide, and that of a logistic variable 2.2."""
     with pm.Model() as model:
         kind("x", SHAPES, 3.0)
     chart = build_chart(model, build_layout(model))
@@ -51,7 +51,7 @@ def test_beyond_the_edge_a_step_is_one_of_the_logarithm():
 def test_who_has_none():
     """Larger shapes, parameters that are variables or vary with the data, and supports that are cut."""
     with pm.Model() as model:
-        pm.Gamma("large", 0.2, 0.1)
+        pm.Gamma("large", 0.05, 0.1)
         pm.Gamma("hierarchical", pm.Exponential("shape", 1.0), 1.0)
         pm.Truncated("cut", pm.Gamma.dist(0.01, 0.01), upper=3.0)
         pm.HalfCauchy("other", 1.0)
@@ -80,7 +80,7 @@ def vague(n_groups, n, shape):
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_JAX, reason="the runs of this test are long without JAX")
 @pytest.mark.parametrize("reference", ["auto", "prior"])
-@pytest.mark.parametrize("shape", [0.01, 0.1])
+@pytest.mark.parametrize("shape", [0.005, 0.02])
 def test_log_z_of_vague_precisions_is_exact(reference, shape):
     model, exact = vague(6, 8, shape)
     with warnings.catch_warnings():
