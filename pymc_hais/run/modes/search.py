@@ -39,6 +39,7 @@ class Search(NamedTuple):
     share_of_starts: float = 0.15  # the same for all starts together, which are fewer where the run was short
     #: evaluations of each start, at least, where the search is to confirm a fit by draws of the prior
     confirming_steps: int = 100
+    confirming_starts: tuple[int, int] = (CHUNK, CHUNK // 4)  # starts at least, likewise; and where a density is costly
     share_of_time: float = 0.25  # the search may take this share of the time that is left
     #: share of the other starts that are draws of the reference: particles mostly lead where the run was
     from_reference: float = 0.7
@@ -92,7 +93,9 @@ def _search(
     clock, n_gradients = runner.clock.part(SEARCH.share_of_time), runner.ledger.n_annealed
     joint = Joint(problem, runner.paying("modes"))
     rng = np.random.default_rng(runner.seeds.of(Use.MISSED))
-    fewest, n_least = (SEARCH.confirming_steps, CHUNK) if needs_confirming else (SEARCH.fewest_steps, 0)
+    fewest, n_least = SEARCH.fewest_steps, 0
+    if needs_confirming:
+        fewest, n_least = SEARCH.confirming_steps, SEARCH.confirming_starts[problem.is_costly]
     n_steps = int(np.clip(SEARCH.share * n_gradients / CHUNK, fewest, SEARCH.most_steps))
     metric = np.asarray(evidence.ladder.metrics[evidence.ladder.metric_index[-1]], np.float64)
     n_starts = joint.round_up(max(int(SEARCH.share_of_starts * n_gradients / n_steps), n_least))
