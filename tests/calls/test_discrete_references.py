@@ -3,6 +3,8 @@
 Estimates are held to four of their standard errors: a false alarm in 16,000 a test where the errors are normal.
 """
 
+from functools import cache
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -18,6 +20,7 @@ from tests.marks import slow_but
 SHARP = {"draws": 1000, "chains": 4, "n_temperatures": 100, "target_se": None}
 
 
+@cache
 def mixed(shift=0.0, p=(0.2, 0.3, 0.5)):
     """One continuous, three binary and one categorical variable."""
     with pm.Model() as model:

@@ -22,6 +22,7 @@ from pymc_hais.runner.progress import CallProgress
 from tests import bits
 from tests.bits import SMALL, same_bits
 from tests.marks import slow_but
+from tests.quick import shared
 from tests.toys import HAS_JAX
 
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
@@ -38,14 +39,14 @@ def sample(model, **call):
 
 #: What is called, and what of it is compiled once for all tests.
 CALLS = {
-    "a few chains a job": lambda: sample(bits.regression(), draws=100, resample=False),
-    "one chain": lambda: sample(bits.regression(), chains=1),
-    "a population beyond a tile": lambda: sample(bits.regression(), draws=2500, chains=2),
-    "rounds": lambda: sample(bits.regression(), target_se=1e-3, max_temperatures=40),
-    "all estimators": lambda: sample(bits.regression(), estimators="all"),
-    "fitted": lambda: sample(bits.regression(), reference="fitted"),
-    "no pilot": lambda: sample(bits.regression(), **FIXED),
-    "ratio": lambda: sample(bits.regression(), reference=bits.other_regression()),
+    "a few chains a job": lambda: sample(shared(bits.regression), draws=100, resample=False),
+    "one chain": lambda: sample(shared(bits.regression), chains=1),
+    "a population beyond a tile": lambda: sample(shared(bits.regression), draws=2500, chains=2),
+    "rounds": lambda: sample(shared(bits.regression), target_se=1e-3, max_temperatures=40),
+    "all estimators": lambda: sample(shared(bits.regression), estimators="all"),
+    "fitted": lambda: sample(shared(bits.regression), reference="fitted"),
+    "no pilot": lambda: sample(shared(bits.regression), **FIXED),
+    "ratio": lambda: sample(shared(bits.regression), reference=bits.other_regression()),
     "sites": lambda: sample(bits.sites(), estimators="bidirectional"),
     "prior mass": lambda: sample(bits.ordered()),
     "a parameter's path": lambda: sample(bits.tempered(), path={"power": (0.0, 1.0)}, reference="prior"),
@@ -57,10 +58,10 @@ CALLS = {
     "one particle at a time": lambda: sample(
         bits.regression(), backend="c", draws=400, **FIXED | {"n_temperatures": 2}
     ),
-    "rows": lambda: held_out(bits.one_row(), {"x": ROWS[:9]}, chains=2, target_se=None, max_temperatures=16),
-    "rows of several lengths": lambda: held_out(bits.one_row(), {"x": ROWS}, chains=2),
+    "rows": lambda: held_out(shared(bits.one_row), {"x": ROWS[:9]}, chains=2, target_se=None, max_temperatures=16),
+    "rows of several lengths": lambda: held_out(shared(bits.one_row), {"x": ROWS}, chains=2),
     "energy": lambda: held_out(bits.energy(), {"x": ROWS[:5, :2]}, sample_kwargs={"target_se": 0.2}),
-    "validate": lambda: validated(bits.one_row()),
+    "validate": lambda: validated(shared(bits.one_row)),
 }
 FAST = ("a few chains a job",)
 #: What takes no other way through jobs and workers than those that stay.
@@ -172,7 +173,7 @@ LONG = {**FIXED, "draws": 1000, "chains": 8, "n_temperatures": 300}
 
 @pytest.mark.exhaustive
 def test_processes_give_the_same_bits_and_tell_how_far_they_are(shares, submitted):
-    call = sample(bits.regression(), **LONG)
+    call = sample(shared(bits.regression), **LONG)
     plain = call()
     shares[0].clear()
     with spawn(2) as pool:
@@ -185,7 +186,7 @@ def test_processes_give_the_same_bits_and_tell_how_far_they_are(shares, submitte
 
 @pytest.mark.slow
 def test_what_a_killed_process_had_is_annealed_again_and_nothing_else(tmp_path, shares, submitted, caplog, monkeypatch):
-    call, victims = sample(bits.regression(), **LONG), []
+    call, victims = sample(shared(bits.regression), **LONG), []
     plain = call()
 
     def kill(fraction):
@@ -230,10 +231,11 @@ def test_a_job_that_always_kills_its_process_lets_the_others_finish_and_is_one_e
     def deadly(self):
         return lambda: Deadly(0) if self.name.endswith("chains-0-0") and "round" in self.name else make.__get__(self)()
 
-    call = sample(bits.regression(), **{**LONG, "chains": 4, "n_temperatures": 10})
+    call = sample(shared(bits.regression), **{**LONG, "chains": 4, "n_temperatures": 10})
     plain = call()
     monkeypatch.setattr(module.Task, "make", property(deadly))
-    message = r"lost 4 times .* with 3 of 4 tiles finished\. They are kept: the same call with checkpoint="
+    monkeypatch.setattr(module, "_ATTEMPTS", 2)  # a process takes seconds to start
+    message = r"lost 2 times .* with 3 of 4 tiles finished\. They are kept: the same call with checkpoint="
     with spawn(1) as pool, pytest.raises(RuntimeError, match=message):
         call(executor=pool, checkpoint=tmp_path)
     monkeypatch.undo()
@@ -244,7 +246,7 @@ def test_a_job_that_always_kills_its_process_lets_the_others_finish_and_is_one_e
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["c", "numba"])
 def test_other_backends_in_other_processes(backend):
-    call = sample(bits.regression(), **{**LONG, "draws": 500, "n_temperatures": 3, "backend": backend})
+    call = sample(shared(bits.regression), **{**LONG, "draws": 500, "n_temperatures": 3, "backend": backend})
     plain = call()
     with spawn(2) as pool:
         elsewhere = call(executor=pool)
@@ -279,10 +281,10 @@ def client(request):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Dask's own, of which there are many
 def test_dask_gives_the_same_bits(client, tmp_path):
-    call = sample(bits.regression(), **LONG)
+    call = sample(shared(bits.regression), **LONG)
     plain = call()
     same_bits(plain, call(executor=client.get_executor(), checkpoint=tmp_path))
-    rows = held_out(bits.one_row(), {"x": ROWS}, chains=2)
+    rows = held_out(shared(bits.one_row), {"x": ROWS}, chains=2)
     same_bits(rows(), rows(executor=client.get_executor()))
 
 
@@ -292,7 +294,7 @@ def test_dask_does_what_a_killed_worker_had_again(client, tmp_path, shares):
     pids = client.run(os.getpid)
     if os.getpid() in pids.values():
         pytest.skip("threads cannot be killed")
-    call, victims = sample(bits.regression(), **LONG), []
+    call, victims = sample(shared(bits.regression), **LONG), []
     plain = call()
 
     def kill(fraction):

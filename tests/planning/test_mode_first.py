@@ -193,11 +193,12 @@ def test_a_fit_that_they_do_not_find_good_is_annealed_from():
 @pytest.mark.slow
 @pytest.mark.usefixtures("wide")
 def test_a_plan_of_one_temperature_has_more_of_them_for_other_data():
-    plan = estimate(linear()[0])[1]
+    model, truth = linear()
+    plan = estimate(model)[1]
     assert attributes(plan)[1] == 1
-    again, same = estimate(linear()[0], plan=plan, random_seed=2)
+    again, same = estimate(model, plan=plan, random_seed=2)
     assert attributes(same)[1] == 1
-    assert_right(again, linear()[1])
+    assert_right(again, truth)
     model, truth = linear(Y + 0.5 * X[:, 0])
     found, other = estimate(model, plan=plan, random_seed=2)
     assert other["log_marginal_likelihood"]["round_n_temperatures"].values[0] >= 16

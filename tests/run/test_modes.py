@@ -1,6 +1,7 @@
 """A mass that the run has not visited: it is in log Z, or an error says so, and `modes=` puts it there."""
 
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,6 +38,7 @@ def of_parts(n_dims, parts, prior_sd):
     return model, float(np.log(sum(weight for weight, _, _ in parts)))
 
 
+@cache
 def spike(n_dims, centre):
     return of_parts(n_dims, [(1.0, 0.0, 1.0), (100.0, centre, 0.01)], 1.0)
 
