@@ -50,7 +50,7 @@ def test_basis_functions_are_integrated_out_and_go_on_from_a_plan(tmp_path):
     assert attrs["n_temperatures"] <= 16
     assert found.se <= 0.1  # as asked for: most of it is the mass of a tail
     save_plan(idata, tmp_path / "plan")
-    other, other_truth = smooth(0, n_rows=50)
+    other, other_truth = smooth(9)
     planned, again = estimate(other, plan=tmp_path / "plan", random_seed=2)
     assert_right(planned, other_truth)
     assert again["posterior"].attrs["n_temperatures"] <= 16
