@@ -7,7 +7,8 @@ from scipy import stats
 from benchmarks.calibration import CASES, calibrate, calibrate_rows
 
 #: Pilots, runs that each of them serves, and the size of a run.
-N_PILOTS, N_RUNS = 100, 5
+N_PILOTS, N_RUNS = 80, 5
+N = N_PILOTS * N_RUNS
 SIZE = {"draws": 100, "chains": 4, "target_se": 0.1, "progressbar": False}
 #: What is promised, and the probability that a promise which is just kept fails its test.
 COVERAGE, RATIO, LEVEL = (0.93, 0.97), (0.85, 1.3), 1e-3
@@ -48,7 +49,7 @@ def test_intervals_cover_and_errors_are_as_large_as_they_say(case, capsys):
 
 @pytest.mark.slow
 def test_intervals_of_held_out_rows_cover(capsys):
-    found = calibrate_rows(125, **SIZE)  # of 4 rows
+    found = calibrate_rows(N // 4, **SIZE)  # of 4 rows
     show(found, capsys)
     assert_calibrated(found)
     assert_alarms_ring_where_they_should(found)
@@ -56,12 +57,12 @@ def test_intervals_of_held_out_rows_cover(capsys):
 
 @pytest.mark.parametrize("factor", [0.75, 1.5])
 def test_an_error_bar_of_the_wrong_size_is_seen(factor):
-    errors, se = stats.norm.ppf((np.arange(500) + 0.5) / 500), np.full(500, factor)
+    errors, se = stats.norm.ppf((np.arange(N) + 0.5) / N), np.full(N, factor)
     found = type("Found", (), {"errors": errors, "se": se, "covered": np.abs(errors) <= 1.96 * se})
     with pytest.raises(AssertionError):
         assert_calibrated(found)
 
 
 def test_an_error_bar_of_the_right_size_passes():
-    errors, se = stats.norm.ppf((np.arange(500) + 0.5) / 500), np.ones(500)
+    errors, se = stats.norm.ppf((np.arange(N) + 0.5) / N), np.ones(N)
     assert_calibrated(type("Found", (), {"errors": errors, "se": se, "covered": np.abs(errors) <= 1.96 * se}))
