@@ -145,7 +145,7 @@ def test_the_way_there_and_back_and_its_jacobian(case, kind):
     np.testing.assert_allclose(chart.log_jacobian(x[:1], sites), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "all", "averaged"])
 def test_the_density_is_the_model_s(case, kind):
@@ -155,7 +155,7 @@ def test_the_density_is_the_model_s(case, kind):
     engine = compile_engine(build_density(model, layout, chart=chart), None, {})
     z = chart.to_coordinates(x[:5], sites)
     state = state_of(engine.along(engine.path, sites.arrays), z, KEY)
-    logp = model.compile_logp()
+    logp = model.compile_logp(mode="FAST_COMPILE")
     expected = [float(logp(layout.unflatten(row))) for row in x[:5]]
     found = np.asarray(state.log_reference + state.log_ratio) - chart.log_jacobian(x[:5], sites)
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-6)

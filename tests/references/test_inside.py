@@ -71,7 +71,7 @@ def test_parents_keep_the_log_mass():
     model, bounds = censored()
     integrated = integrate_cuts(prior_alone(model))
     assert [rv.name for rv in integrated.free_RVs] == ["mu"]
-    logp = integrated.compile_logp()
+    logp = integrated.compile_logp(mode="FAST_COMPILE")
     for mu in (-3.0, 2.0, 30.0):
         exact = stats.norm(0.0, 2.0).logpdf(mu) + stats.norm(mu).logsf(bounds).sum()
         assert logp({"mu": mu}) == pytest.approx(exact, rel=1e-6)
