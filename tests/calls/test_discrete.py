@@ -63,8 +63,8 @@ def assert_sum(model, **values):
 # Mixtures and hidden chains ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n_components", slow_but({3}, [2, 3, 5], [2, 5]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("n_components", [2, 3, 5])
 def test_mixture_of_known_components(n_components):
     weights = np.arange(1, n_components + 1) / np.sum(np.arange(1, n_components + 1))
     means, sds = np.linspace(-2.0, 3.0, n_components), np.linspace(0.5, 1.5, n_components)
@@ -317,7 +317,7 @@ def test_a_function_of_all_sites():
     assert_sum(model, z=[0, 1])
 
 
-@pytest.mark.parametrize("fewest", slow_but({1}, [1, 3]))
+@pytest.mark.parametrize("fewest", slow_but({1}, [1, 3], {3}))
 def test_a_hard_constraint(fewest):
     with pm.Model() as model:
         z = pm.Bernoulli("z", 0.4, shape=5)

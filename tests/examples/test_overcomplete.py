@@ -105,7 +105,7 @@ def test_rows_of_normal_sources_have_a_closed_form():
         assert found["se"].max() < 0.12
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_rows_agree_with_quadrature_by_either_transition(name):

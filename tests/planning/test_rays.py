@@ -23,7 +23,7 @@ def power_law(power, n_dims=1, is_round=False):
     return model, n_dims * np.log(2.0 / (power - 1.0))
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("power", slow_but({1.3, 2.0}, [1.2, 1.3, 1.5, 2.0, 3.0]))
 def test_log_z_of_a_power_law_is_right(power):
@@ -43,7 +43,7 @@ def test_a_reference_with_modes_is_as_heavy():
     assert_right(found, 0.5 * np.log(np.pi) + gammaln(0.15) - gammaln(0.65))
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("n_dims", [1, 3])
 @pytest.mark.parametrize("tail", [0.3, 1.0, 4.0])
