@@ -65,6 +65,7 @@ def test_findings_say_what_the_time_took(idata):
     assert f"{attrs['particles']} particles" in found["unfinished"].message
 
 
+@pytest.mark.slow
 def test_there_are_as_many_draws_as_asked_for(idata):
     assert idata["posterior"]["x"].shape == (2, 1000, 2)
     assert idata["annealing"]["final_log_weight"].shape == (2, idata["posterior"].attrs["particles"])

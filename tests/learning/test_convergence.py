@@ -113,8 +113,8 @@ def test_weights_that_score_matching_does_not_see(distance):
     assert "`w`" in json.loads(attrs["findings"])[0]["message"]
 
 
-@pytest.mark.every(6)
-@pytest.mark.few(5)
+@pytest.mark.every(7)
+@pytest.mark.few(8)
 @pytest.mark.parametrize("optimizer", [None, pm.adam(learning_rate=0.01)], ids=["lbfgs", "adam"])
 @pytest.mark.parametrize(("distance", "seed"), [(5.0, 3), (6.0, 3), (6.0, 4), (12.0, 2)])
 def test_weights_that_denoising_does_not_see(distance, seed, optimizer):

@@ -44,6 +44,8 @@ def compiled(model):
     return n_sigmoids, lambda position: function(position, *graph.data_values)[1::2]
 
 
+@pytest.mark.every(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("n_categories", [2, 3, 4, 9])
 @pytest.mark.parametrize("kind", ["common", "of each row", "not ordered", "table"])
 def test_log_likelihoods_of_ordered_categories_are_the_models(kind, n_categories):

@@ -108,6 +108,8 @@ def test_a_data_set_without_a_rank_does_not_count(backend):
     assert y[-1] == 0.0
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("plot", PLOTS)
 def test_visuals_can_be_left_out_and_drawn_into_again(plot, backend):
     tree = bounds() if plot is plots.plot_bounds else ranks(mu=EVEN)

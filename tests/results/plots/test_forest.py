@@ -114,6 +114,8 @@ def test_a_log_z_that_is_not_known_leaves_its_row_empty(backend):
     assert not np.isfinite(ends(collection, "flagged_interval", "log_z")[0]).all(axis=0).any()  # no line has two ends
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("plot", PLOTS)
 def test_visuals_can_be_changed_and_left_out(plot, backend):
     table = ESTIMATES if plot is plots.plot_estimates else COMPARISON
