@@ -129,7 +129,7 @@ def test_ising_without_a_coupling_is_independent_spins():
 def test_ising_comes_close_to_onsagers_limit():
     differences = [ising.exact_log_z(8, coupling) / 64 - ising.onsager_free_energy(coupling) for coupling in (0.1, 0.2)]
     assert differences == pytest.approx([0.0, 0.0], abs=2e-5)
-    at_critical = [ising.exact_log_z(size, ising.CRITICAL_COUPLING) / size**2 for size in (3, 6, 9)]
+    at_critical = [ising.exact_log_z(size, ising.CRITICAL_COUPLING) / size**2 for size in (3, 5, 7)]
     # Onsager: ln 2 / 2 + 2 G / pi with Catalan's constant G.
     limit = 0.5 * np.log(2.0) + 2.0 * 0.915965594177219 / np.pi
     assert ising.onsager_free_energy(ising.CRITICAL_COUPLING) == pytest.approx(limit, abs=1e-8)
