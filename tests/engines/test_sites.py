@@ -26,7 +26,7 @@ needs_jax = pytest.mark.skipif(not HAS_JAX, reason="needs JAX")
 
 # The engines ---------------------------------------------------------------------------------------------
 
-N_PARTICLES, N_STEPS = 60, 12
+N_PARTICLES, N_STEPS = 30, 12
 LEAST, MOST = np.repeat([0.0, 1.0, 0.0], [5, 2, 2]), np.repeat([1.0, 4.0, np.inf], [5, 2, 2])
 #: How the sites pull at x, and at one another: neighbours of one kind only.
 PULL = np.array([[1.0, 1.0, 0.5, -0.4, 0.8, 0.0, 0.6, 0.3, -0.2], [0.3, 0.0, -0.9, 0.8, 0.5, 1.0, -1.1, 0.0, 0.2]])
