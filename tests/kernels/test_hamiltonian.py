@@ -34,7 +34,7 @@ def test_leaves_a_skewed_target_invariant(metric, n_steps):
 @pytest.mark.parametrize("build_mutant", HAMILTONIAN_MUTANTS, ids=lambda f: f.__name__.strip("_"))
 def test_the_same_test_catches_wrong_transitions(build_mutant):
     build = build_mutant().build_hamiltonian
-    runs = (moved("dense", n_steps, build) for n_steps in (10, 1))
+    runs = (moved("dense", n_steps, build) for n_steps in (1, 10))
     assert any(not is_mean(values, expected) for values, expected, _ in runs)
 
 
