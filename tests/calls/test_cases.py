@@ -23,7 +23,7 @@ LONG = {
 }
 
 
-@pytest.mark.every(8)
+@pytest.mark.every(10)
 @pytest.mark.filterwarnings("ignore")  # the cases' own code
 @pytest.mark.parametrize("case", [case for case in VARIANTS if case not in LONG])
 def test_no_case_is_confidently_wrong(case):

@@ -164,7 +164,7 @@ CONSTANT = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but({"Bernoulli"}, CONSTANT))
+@pytest.mark.parametrize("name", slow_but({"Bernoulli"}, CONSTANT, {"FlatDiscrete"}))
 def test_a_constant_energy_has_the_mass_of_the_prior(name):
     """Log Z is the constant, plus log 2 for each of N binary variables without a prior."""
     build, mass = CONSTANT[name]

@@ -126,6 +126,7 @@ def test_models_that_were_wrong(name):
     assert_right_or_flagged(model, exact_log_z(model, axes), 1, name)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("constant", [-2e6, 2e6])
 def test_a_constant_moves_no_probability(constant):

@@ -179,7 +179,7 @@ def test_random_graphs_are_no_more_than_what_is_read_from_them(seed):
     check_density(lambda s, x: draw_density(rng, s, x))
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(10)
 @pytest.mark.parametrize("seed", seeds(0, 30, 150))
 def test_many_random_graphs_are_no_more_than_what_is_read_from_them(seed):
     rng = np.random.default_rng(seed)
