@@ -67,6 +67,7 @@ def test_the_checkpoint_changes_nothing_and_holds_every_job(model, whole):
     assert not list(folder.glob("*.part"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kept", [[], ["pilot"], ["pilot", "round_1"], ["pilot", "chains-0"], ["round_2"]])
 def test_whatever_is_there_is_gone_on_from(model, whole, folder, kept):
     for path in jobs(folder):
@@ -77,6 +78,8 @@ def test_whatever_is_there_is_gone_on_from(model, whole, folder, kept):
     assert len(jobs(folder)) == len(jobs(whole[1]))
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "given",
     [

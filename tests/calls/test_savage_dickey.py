@@ -72,6 +72,7 @@ def test_a_variable_that_the_data_do_not_inform_has_the_ratio_one(point):
     assert factor.se < 0.2
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("point", "message"),
     [

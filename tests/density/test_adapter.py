@@ -57,7 +57,7 @@ SLOW += ["lkj_correlation", "matrix_normal", "mixture_prior", "multivariate_rand
 SLOW += ["ordered_descending", "ordered_positive", "scan_distribution", "skewed", "stick_breaking"]
 SLOW += ["lkj_cholesky", "matrix_of_vectors", "mixture", "ordered_increasing", "ordered_likelihood"]
 SLOW += ["zero_sum", "scan_mean", "random_walk", "several_observed", "own_start", "circular", "empty_shape"]
-SLOW += ["copied_graph", "custom_logp", "restricted"]
+SLOW += ["copied_graph", "custom_logp", "restricted", "positive", "ordered_exchangeable", "multivariate_normal"]
 EVERY = fast_but(SLOW, MODELS)
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -192,6 +192,8 @@ def test_draws_are_batched_and_repeatable(name):
         assert a.size == 0 or len(np.unique(a.reshape(n, -1), axis=0)) > 0.9 * n
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", ["hierarchical", "random_walk", "gp_latent", "mixture_prior", "zero_sum"])
 def test_one_draw_at_a_time_agrees_with_batches(name, monkeypatch):
     monkeypatch.setattr("pymc_hais.references.prior.batch", None)  # calling it fails, as an unknown Op does
@@ -202,6 +204,8 @@ def test_one_draw_at_a_time_agrees_with_batches(name, monkeypatch):
     assert_same_distribution(case.positions, case.layout.flatten(values))
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", sorted(CONDITIONED - {"restricted"}))
 def test_ordered_draws_are_ordered(name):
     case = adapted(name)

@@ -62,6 +62,8 @@ def test_the_mass_is_that_of_pymc(name):
     assert known_log_mass(model) == pytest.approx(found - exact, abs=1e-8)
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_draws_have_the_covariance_of_the_density(name):
     build, precision = MODELS[name]

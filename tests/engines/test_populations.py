@@ -114,6 +114,7 @@ def test_engines_agree_to_rounding(name):
         np.testing.assert_allclose(found[key], value, **TOLERANCE, err_msg=key)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("n_particles", [20, 600])  # on JAX tiles of which much is filled up; and several
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_visit_is_a_start_and_a_segment(name, n_particles):
@@ -149,6 +150,8 @@ def test_the_number_of_threads_makes_no_difference(name, monkeypatch):
     assert_equal(results[2], results[0])
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(3)
 @needs_jax
 @pytest.mark.parametrize(
     ("n_populations", "n_particles"),

@@ -105,6 +105,8 @@ def test_pairs_of_a_torus_count_once(size, n_pairs):
     assert ones == pytest.approx([n_pairs])
 
 
+@pytest.mark.every(3)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("periodic", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize(("coupling", "field"), [(0.4, 0.0), (0.7, -0.3), (-0.5, 0.2)])

@@ -121,6 +121,7 @@ def test_blocks_follow_one_another_with_numbers_of_their_own(name):
     assert is_wrong(target, blocks_that_share_numbers().Gibbs(blocks))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("target", LARGE.values(), ids=LARGE)
 def test_sweeps_leave_exact_draws_as_they_are(target):
     found, _ = moved(target, of_sites(target), (1, 5), widths(target))
@@ -136,6 +137,7 @@ def test_the_same_tests_catch_wrong_sweeps(name, build_mutant):
     assert is_wrong(SMALL[name], build_mutant().Gibbs((SMALL[name].block,)))
 
 
+@pytest.mark.few(2)
 @needs_jax
 @pytest.mark.parametrize("name", GIBBS_MUTANTS_OUT_OF_TURN)
 def test_the_same_draws_catch_sweeps_that_move_all_colours_at_once(name):

@@ -25,6 +25,8 @@ KERNELS = {
 }
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("n_steps", [1, 10])
 @pytest.mark.parametrize("name", KERNELS)
 def test_leaves_a_skewed_target_invariant(name, n_steps):

@@ -150,6 +150,8 @@ def moments(weights):
     return np.vstack([weights.sum(axis=0) @ ALL, (ALL.T * weights.sum(axis=0)) @ ALL])
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(3)
 @BY_MODEL
 def test_the_quadratic_form_is_proven_where_there_is_one(build):
     family, rows, parameters, table = prepared(build)

@@ -25,6 +25,8 @@ def noise(rng, n_parameters, memory):
     return steps
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("n_parameters", [1, 12, 400])
 @pytest.mark.parametrize("memory", [0.0, 0.7])
 def test_noise_alone_is_stationary(n_parameters, memory):

@@ -89,6 +89,7 @@ def beside_a_discrete_one():
     return 0.7 * stats.norm.cdf(1.0) + 0.3 * stats.norm.cdf(-1.0)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("build", [two_means, positive_and_ordered, child_of_the_smallest, beside_a_discrete_one])
 def test_prior_draws_tell_the_mass_that_transforms_keep(build):
     with pm.Model() as model:

@@ -71,6 +71,8 @@ SPECS = {
 }
 
 
+@pytest.mark.every(3)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", SPECS)
 def test_a_reference_draws_from_its_own_density(name):
     spec, known = SPECS[name]
@@ -90,6 +92,8 @@ def test_a_reference_draws_from_its_own_density(name):
     assert not np.array_equal(positions, draw(start, 500, 4)[0])
 
 
+@pytest.mark.every(3)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "spec",
     [

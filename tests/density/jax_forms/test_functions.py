@@ -94,6 +94,8 @@ def test_bessel_functions_of_other_orders_are_not_exchanged():
     assert _find_function(pt.ive(pt.dvector("order"), x).owner) is None
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 17, 33, 80])
 def test_triangles_are_inverted(n):
     """Of three matrices at once, as under vmap; what is above the diagonal does not matter."""

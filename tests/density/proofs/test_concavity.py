@@ -62,6 +62,7 @@ def test_regressions_of_one_hill_are_proven(name):
     assert not proven(regression(CONCAVE[name], lambda: pm.Cauchy("b", 0.0, 1.0, shape=3)))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", NOT_PROVEN)
 def test_nothing_else_is(name):
     assert not proven(regression(NOT_PROVEN[name]))
@@ -126,6 +127,7 @@ def test_chains_of_one_hill_are_proven_whatever_the_other_variables_are(name):
     assert is_concave_in_chain(chain(CONCAVE_IN_A_CHAIN[name]))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", NOT_PROVEN_IN_A_CHAIN)
 def test_no_other_chain_is(name):
     assert not is_concave_in_chain(chain(NOT_PROVEN_IN_A_CHAIN[name]))

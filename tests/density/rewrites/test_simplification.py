@@ -74,6 +74,7 @@ def test_numba_takes_them(name):
         np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.few(3)
 @pytest.mark.every(3)
 @pytest.mark.parametrize("name", slow_but({*FAST, *FACTORISED, *COUNTED, "ordered_logistic", "categorical"}, MODELS))
 def test_no_large_constant_stays_in_the_graph(name):

@@ -128,11 +128,15 @@ def case(request):
     return model, layout, x, build_density(model, layout), expected
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(3)
 def test_rules_and_colours_are_those_of_the_model(case):
     *_, graph, expected = case
     assert {rule.variable.name: (rule.rule, 1 + rule.colours.max()) for rule in graph.rules} == expected
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(3)
 def test_what_stands_at_the_sites_tells_the_change_of_the_log_density(case):
     x, graph = case[2:4]
     function = compile_density(graph, "FAST_COMPILE")
