@@ -149,7 +149,7 @@ def quantiles_after_a_draw(kernel, logpdf, beta, n=2000):
     """Return where points of the path's density at beta are after one transition, as shares of that density."""
     path, rng = path_of(logpdf, ROW), np.random.default_rng(5)
     grid = np.linspace(-14.0, 14.0, 8001)
-    log_q, log_ratio = np.array([path.evaluate(grid[i : i + 1], beta, None)[:2] for i in range(len(grid))]).T
+    log_q, log_ratio = path.evaluate(grid[None], beta, None)[:2]
     density = np.exp(log_q + beta * log_ratio)
     below = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))])
     below /= below[-1]
