@@ -27,15 +27,16 @@ def smooth(seed, n_rows=60, n_basis=20):
         z = pm.Normal("z", shape=n_basis)
         mean = pm.math.dot(basis, z * scale * pm.math.exp(-0.25 * (length * rates) ** 2))
         pm.Normal("y", mean, pm.HalfNormal("noise", 1.0), observed=y)
-    lengths = np.linspace(-4.0, 2.0, 61)
-    scales, noises = np.linspace(-5.0, 2.5, 76), np.linspace(-3.0, 1.0, 61)
+    lengths = np.linspace(-4.0, 2.0, 41)
+    scales, noises = np.linspace(-5.0, 2.5, 51), np.linspace(-3.0, 1.0, 41)
     scale, noise = np.exp(scales)[:, None, None], np.exp(noises)[:, None]
     prior = halfnorm.logpdf(scale[..., 0]) + halfnorm.logpdf(noise[:, 0]) + scales[:, None] + noises
     logs = []
     for log_length in lengths:
         values, vectors = np.linalg.eigh((basis * np.exp(-0.5 * (np.exp(log_length) * rates) ** 2)) @ basis.T)
         sd = np.sqrt(noise**2 + scale**2 * np.maximum(values, 0.0))
-        logs.append(norm.logpdf(vectors.T @ y, 0.0, sd).sum(axis=2) + prior + norm.logpdf(log_length, -1.0, 0.5))
+        of_data = -0.5 * ((vectors.T @ y / sd) ** 2).sum(axis=2) - np.log(sd * np.sqrt(2.0 * np.pi)).sum(axis=2)
+        logs.append(of_data + prior + norm.logpdf(log_length, -1.0, 0.5))
     widths = [one[1] - one[0] for one in (lengths, scales, noises)]
     return model, logsumexp(logs) + np.log(widths).sum()
 

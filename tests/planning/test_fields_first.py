@@ -45,7 +45,7 @@ def test_a_short_autoregression_of_unknown_share_and_scale_is_integrated_out():
         share, step = pm.Uniform("share", -1.0, 1.0), pm.HalfNormal("step", 1.0)
         x = pm.AR("x", rho=share[None], sigma=step, init_dist=pm.Normal.dist(0.0, 1.0), shape=n)
         pm.Normal("y", x, 0.5, observed=y)
-    shares, logs = (np.arange(400) + 0.5) / 200.0 - 1.0, np.linspace(-7.0, 2.0, 400)
+    shares, logs = (np.arange(200) + 0.5) / 100.0 - 1.0, np.linspace(-7.0, 2.0, 200)
     share, step = np.meshgrid(shares, np.exp(logs), indexing="ij")
     mean, variance, total = 0.0 * step, 1.0 + 0.0 * step, np.log(0.5) + halfnorm.logpdf(step) + np.log(step)
     for t, value in enumerate(y):
