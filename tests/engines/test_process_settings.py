@@ -47,7 +47,7 @@ def strays(call):
     def watched(enter):
         def entering(self):
             if not one_thread._is_owned():
-                stack = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]
+                stack = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(sys._getframe())]
                 # A library that is imported, in one thread by Python's own lock, may do so once.
                 if not any("importlib" in name for name, _ in stack):
                     ours = [f"{name}:{line}" for name, line in stack if "/pymc_hais/" in name and "tests" not in name]
