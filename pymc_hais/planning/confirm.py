@@ -19,7 +19,7 @@ import numpy as np
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_mean_exp
-from pymc_hais.density import is_log_concave
+from pymc_hais.density import is_concave_in, is_log_concave
 from pymc_hais.estimators import measure_symptoms
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.planning.learning import Trial, adaptation_bias
@@ -71,9 +71,13 @@ class Witness(NamedTuple):
 
 
 def is_one_hill(problem: Problem) -> bool:
-    """Whether the density is proven to be log-concave."""
-    source = problem.engine.source
-    return source is not None and is_log_concave(source.graph, problem.engine.data)
+    """Whether the density is proven to be log-concave, in the particles' coordinates or in those of the model."""
+    source, chart = problem.engine.source, problem.chart
+    if source is None:
+        return False
+    if chart is not None and chart.tails:  # whose coordinates bend what is concave
+        return is_concave_in(problem.model, problem.layout, problem.layout.owners)
+    return is_log_concave(source.graph, problem.engine.data)
 
 
 def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confirmation:
