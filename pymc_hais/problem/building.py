@@ -113,7 +113,8 @@ def with_reference(
     kernel = compiler.kernel
     # Walls, and step sizes that the user gave, are those of the model's own flat vector; rows have no sites of theirs.
     is_plain = kernel.constraints or kernel.step_size or rows or layout.n_sites
-    chart = None if is_plain else build_chart(model, layout, containers, compiler.normals)
+    # Long tails are those of prior draws, and a Student-t is compared with the density in the model's own coordinates.
+    chart = None if is_plain else build_chart(model, layout, containers, compiler.normals, reference.is_prior)
     _check_site_draws(model, layout, reference, seeds)
     drawn = reference.draw(CHECK_DRAWS, seeds.of(Use.DENSITY))
     graph = build_density(

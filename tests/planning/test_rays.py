@@ -7,7 +7,7 @@ import pytest
 from scipy.special import gammaln
 
 from pymc_hais.planning.building import compile_first
-from pymc_hais.planning.rays import Rays, measure_rays, widened
+from pymc_hais.planning.rays import Rays, measure_rays, student_t_of, widened
 from pymc_hais.references import StudentT
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
@@ -59,6 +59,14 @@ def test_powers_are_those_of_a_student_t(n_dims, tail):
     np.testing.assert_allclose(rays.along, n_dims + tail, atol=1e-6)
     assert problem.reference.reference.df == pytest.approx(min(tail, 2.0))
     assert widened(problem, call) is None
+
+
+def test_a_vague_gamma_beside_a_flat_variable_keeps_the_coordinates_that_rays_are_compared_in():
+    with pm.Model() as model:
+        tau = pm.Gamma("tau", 0.001, 0.001)
+        pm.Potential("energy", -0.5 * tau * pm.Flat("x") ** 2)
+    problem = compile_first(model, "auto", call_of(model)).problem
+    assert isinstance(student_t_of(problem), StudentT)
 
 
 def test_the_heaviest_axis_is_found_beside_a_light_one():

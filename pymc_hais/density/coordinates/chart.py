@@ -142,11 +142,16 @@ class Chart:
 
 @untraced
 def build_chart(
-    model: pm.Model, layout: Layout, containers: Mapping[str, np.ndarray] | None = None, normals: bool = False
+    model: pm.Model,
+    layout: Layout,
+    containers: Mapping[str, np.ndarray] | None = None,
+    normals: bool = False,
+    with_tails: bool = True,
 ) -> Chart | None:
     """Find elements whose prior has parents, fields and long tails, given data that may vary; None if there are none.
 
-    ``normals`` is as :func:`pymc_hais.latent.fields.find_fields` takes it.
+    ``normals`` is as :func:`pymc_hais.latent.fields.find_fields` takes it.  ``with_tails`` says whether long tails are
+    looked for.
     """
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, list(containers))
@@ -160,10 +165,11 @@ def build_chart(
         fields = long
     expansions = _write_expansions(frozen, layout, fields)
     if normals and len(expansions) < len(fields):  # the chains may be differentiated twice nevertheless
-        return build_chart(model, layout, containers)
+        return build_chart(model, layout, containers, with_tails=with_tails)
     fields = fields[: len(expansions)]
     found = find_conditionals(frozen, layout, fields)
-    tails = find_tails(frozen, layout, [] if fields else [owner for owner in layout.owners if owner not in found])
+    has_own = with_tails and not fields
+    tails = find_tails(frozen, layout, [owner for owner in layout.owners if has_own and owner not in found])
     if not found and not fields and not tails:
         return None
     given = dict(zip(targets, arguments_for(containers), strict=True))
