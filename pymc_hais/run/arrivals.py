@@ -173,6 +173,8 @@ def count_arrivals(
     alone = replace(plan.ladder(prior, length), resample_below=0.0)
     report = without_log_z(runner.progress.phase("Confirming"))
     run = anneal_alive(prior, alone, place, report, runner)
+    # Where no chain has a weight, none has arrived: normalised weights would be equal.
+    log_weights = run.log_weights[0] if np.isfinite(run.log_z[0]) else np.full(n_chains, -np.inf)
     excess = float(run.log_z[0]) - plan.log_prior_mass - estimate.value - 3.0 * estimate.se
     with np.errstate(all="ignore"):  # of what is beyond the range of floating point, in other coordinates
         starts = Draws.independent(problem.to_coordinates(prior.to_model(run.positions)))
@@ -186,7 +188,7 @@ def count_arrivals(
         first_step = length + 1 + turn * n_moves  # the noise of the steps before is the way's own
         state = move(problem.engine, ladder, state, particles.inputs, particles.keys, n_moves, first_step)
         runner.pay("rounds", n_chains * n_moves * problem.engine.kernel.n_gradients)
-        found = compare(_ends(state, evidence, known.positions), run.log_weights[0], known, excess, had_arrived)
+        found = compare(_ends(state, evidence, known.positions), log_weights, known, excess, had_arrived)
         if min(found.n_confirming, n_before) >= n_missing or runner.clock.left == 0.0:
             break
         n_before = found.n_confirming

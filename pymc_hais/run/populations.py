@@ -26,9 +26,10 @@ from pymc_hais.tuning import Pilot, log_near, run_pilot
 _PARTICLES = 2**15
 #: The same where the jobs of many rows are shared out or kept one by one.
 _SHARED_PARTICLES = 1000
-#: Draws of a reference for each one that is within the range of floating point, at most; and how many more are drawn
-#: than should be enough.
-_MOST_DRAWN, _SPARE = 50.0, 1.3
+#: Draws of the reference for each chain, at most.
+_MOST_DRAWN = 20.0
+#: How many times the draws that should be enough are made, as it is an estimate how many can be held.
+_SPARE = 1.3
 #: Draws that tell how much of the reference lies where the target has a density.
 _SUPPORT_DRAWS = 4000
 
@@ -85,7 +86,7 @@ def anneal_rows(
 
 
 def anneal_alive(problem: Problem, ladder: Ladder, whole: Place, report: Report, runner: Runner) -> AnnealingRun:
-    """Anneal one population of draws within the range of floating point; its log Z counts the others as zero.
+    """Anneal one population of draws within the range of floating point and all walls; its log Z counts others as zero.
 
     Of a vague prior, such as three Gamma(0.001, 0.001), seven draws of eight are beyond it.
     """
@@ -94,6 +95,7 @@ def anneal_alive(problem: Problem, ladder: Ladder, whole: Place, report: Report,
     def make(place: Place, streams: list[Stream]) -> Annealing:
         start, n_drawn = problem.start([0], streams, n), n
         if (share := float(start.alive.mean())) < 1.0:
+            # Other draws than those that told the share: on these the number must not depend, or log Z is biased.
             n_drawn = int(n * min(_MOST_DRAWN, _SPARE / max(share, 1.0 / n)))
             start = problem.start([0], streams, n_drawn)
         n_alive = int(start.alive.sum())

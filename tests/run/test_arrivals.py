@@ -134,16 +134,18 @@ def test_chains_of_a_vague_prior_start_where_numbers_can_be_held_and_count_the_o
     posterior, rates = shape + 2.0, shape + 0.5 * np.array([1.0, 9.0]) * np.sum(y**2)
     log_z = shape * np.log(shape) - gammaln(shape) + gammaln(posterior) - posterior * np.log(rates)
     exact = np.sum(log_z - 2.0 * np.log(2.0 * np.pi))
-    runner = call_of(model, draws=250, chains=1)
+    runner = call_of(model, draws=100, chains=1)
     problem = build_problem(model, "prior", runner.compiler, runner.seeds)
     n_steps = 300
     settings = np.full(n_steps, 0.3), np.zeros(n_steps, int), (np.ones(2),), np.full(n_steps, 0.7)
     ladder = Ladder(Schedule(np.concatenate([[0.0], np.logspace(-6.0, 0.0, n_steps)])), *settings, resample_below=0.0)
-    runs = [anneal_alive(problem, ladder, runner.next_round(), lambda *_: None, runner) for _ in range(12)]
-    assert np.isfinite([run.log_weights for run in runs]).all()
+    runs = [anneal_alive(problem, ladder, runner.next_round(), lambda *_: None, runner) for _ in range(60)]
+    shares = [np.isfinite(run.log_weights).mean() for run in runs]
+    assert min(shares) < 1.0  # where fewer of the draws than should be enough can be held
+    assert np.mean(shares) > 0.9
     ratios = np.exp([run.log_z[0] - exact for run in runs])
     assert_mean(ratios, 1.0)
-    assert ratios.std() < 0.5
+    assert ratios.std() < 1.0
 
 
 def halves():
