@@ -166,7 +166,7 @@ def scaled_bessel(orders: np.ndarray) -> Callable:
     """
     highest = int(np.max(np.abs(orders)))
     far = float(max(50, highest**2))  # from here on fifteen terms of the expansion are exact to rounding
-    n_ratios = highest + int(10.0 * math.sqrt(far))
+    n_ratios = highest + int(10.0 * math.sqrt(far))  # I_k / I_0 falls as exp(-k^2 / 2x), here below rounding
 
     def of(order: Array, x: Array) -> Array:
         order, size = jnp.broadcast_arrays(jnp.abs(order).astype(x.dtype), jnp.abs(x))

@@ -35,6 +35,8 @@ _OF_NEGATIVES: dict[type, Callable] = {
     Sigmoid: functions.sigmoid_of_negative,
     Softplus: functions.softplus_of_negative,
 }
+#: The highest order of a Bessel function: the recurrence takes eleven steps for each.
+_HIGHEST_ORDER = 200
 #: From so many columns on the inverse of a triangle pays.
 _WIDE = 12
 
@@ -74,11 +76,11 @@ def _find_function(node: Apply) -> Callable | None:
     if pytensor.config.floatX != "float64":
         return None
     function = type(getattr(node.op, "scalar_op", None))
-    if function is Ive:  # JAX's own is of another package
+    if function is Ive:  # PyTensor's own conversion needs TensorFlow Probability
         order, x = node.inputs
-        if not isinstance(order, Constant) or x.type.dtype != "float64":
+        if not isinstance(order, Constant) or x.type.dtype != "float64" or not _are_low_integers(order.data):
             return None
-        return functions.scaled_bessel(order.data) if np.all(order.data == np.round(order.data)) else None
+        return functions.scaled_bessel(order.data)
     if any(getattr(x.type, "dtype", None) != "float64" for x in (*node.inputs, *node.outputs)):
         return _find_conversion(node)
     if isinstance(node.op, Dot):
@@ -103,6 +105,11 @@ def _find_function(node: Apply) -> Callable | None:
     if function in _OF_NEGATIVES and isinstance(scalar_op(node.inputs[0]), Neg):
         return _OF_NEGATIVES[function]
     return _FUNCTIONS.get(function)
+
+
+def _are_low_integers(orders: Any) -> bool:
+    """Whether all orders of Bessel functions are integers, and so low that their recurrence is short."""
+    return bool(np.size(orders) and np.all((orders == np.round(orders)) & (np.abs(orders) <= _HIGHEST_ORDER)))
 
 
 def _find_conversion(node: Apply) -> Callable | None:
