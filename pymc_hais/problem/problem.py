@@ -40,7 +40,7 @@ from pymc_hais.references import (
 
 #: Positions that are evaluated at a time outside a run: always as many, so that nothing compiles twice.
 CHUNK = 500
-#: Particles that a program takes at a time, at most, where a density is costly.
+#: Particles that a program takes at a time, at most, where a density is costly: its largest array has 5,000 numbers.
 _COSTLY = 20
 
 
@@ -129,7 +129,10 @@ class Problem:
 
     @property
     def is_costly(self) -> bool:
-        """Whether the density has so many terms that a program takes few particles at a time."""
+        """Whether the density has so many terms that JAX moves few particles together on a CPU.
+
+        Other engines do not say: they move all of them together, or one.
+        """
         return 1 < self.engine.grain(CHUNK) <= _COSTLY
 
     @property

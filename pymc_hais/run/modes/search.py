@@ -39,7 +39,8 @@ class Search(NamedTuple):
     share_of_starts: float = 0.15  # the same for all starts together, which are fewer where the run was short
     #: evaluations of each start, at least, where the search is to confirm a fit by draws of the prior
     confirming_steps: int = 100
-    confirming_starts: tuple[int, int] = (CHUNK, CHUNK // 4)  # starts at least, likewise; and where a density is costly
+    confirming_starts: int = CHUNK  # at least, likewise
+    costly_starts: int = CHUNK // 4  # the same where a density is costly: 90 draws of the prior are more than enough
     share_of_time: float = 0.25  # the search may take this share of the time that is left
     #: share of the other starts that are draws of the reference: particles mostly lead where the run was
     from_reference: float = 0.7
@@ -95,7 +96,8 @@ def _search(
     rng = np.random.default_rng(runner.seeds.of(Use.MISSED))
     fewest, n_least = SEARCH.fewest_steps, 0
     if needs_confirming:
-        fewest, n_least = SEARCH.confirming_steps, SEARCH.confirming_starts[problem.is_costly]
+        fewest = SEARCH.confirming_steps
+        n_least = SEARCH.costly_starts if problem.is_costly else SEARCH.confirming_starts
     n_steps = int(np.clip(SEARCH.share * n_gradients / CHUNK, fewest, SEARCH.most_steps))
     metric = np.asarray(evidence.ladder.metrics[evidence.ladder.metric_index[-1]], np.float64)
     n_starts = joint.round_up(max(int(SEARCH.share_of_starts * n_gradients / n_steps), n_least))
