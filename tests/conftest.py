@@ -74,7 +74,7 @@ def is_left(item, mark, counts):
     """Count the parameters of each test that have a mark; all but each k-th are left to the next suite."""
     key = mark.name, item.nodeid.partition("[")[0]
     counts[key] += 1
-    return (counts[key] - 1) % mark.args[0] > 0
+    return (counts[key] - 1 - mark.kwargs.get("start", 0)) % mark.args[0] > 0
 
 
 def pytest_collection_finish():

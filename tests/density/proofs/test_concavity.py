@@ -98,6 +98,7 @@ def chain(likelihood):
     return model
 
 
+GROUPS, EXPOSURE = np.array([[0.0], [1.0]]), np.triu(np.ones((2, 40)), 1)
 #: Given all other variables, whatever their values are.
 CONCAVE_IN_A_CHAIN = {
     **CONCAVE,
@@ -108,6 +109,10 @@ CONCAVE_IN_A_CHAIN = {
     ),
     "rates": lambda h: pm.Exponential("y", pm.math.exp(h) * pm.HalfNormal("scale"), observed=COUNTS + 1.0),
     "dispersion": lambda h: pm.NegativeBinomial("y", mu=pm.math.exp(h), alpha=pm.HalfNormal("a"), observed=COUNTS),
+    # The product with zeros is guarded where it is differentiated.
+    "hazards of two groups": lambda h: pm.Poisson(
+        "y", EXPOSURE * pm.Gamma("base", 0.01, 0.01, shape=40) * pm.math.exp(GROUPS * h), observed=EXPOSURE > 0.0
+    ),
     "loadings": lambda h: pm.Poisson("y", pm.math.exp(pm.Normal("load") * h), observed=COUNTS),
 }
 NOT_PROVEN_IN_A_CHAIN = {

@@ -135,7 +135,7 @@ def test_rules_and_colours_are_those_of_the_model(case):
     assert {rule.variable.name: (rule.rule, 1 + rule.colours.max()) for rule in graph.rules} == expected
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(2, start=1)
 @pytest.mark.few(3)
 def test_what_stands_at_the_sites_tells_the_change_of_the_log_density(case):
     x, graph = case[2:4]
