@@ -49,7 +49,8 @@ def compile_known(plan: Plan, model: Model, reference: Any, runner: Runner) -> S
     if start.fitted is not None:
         if (problem.chart is None) != (start.sites is None):
             raise ValueError(
-                "`plan` was learnt on another model: its priors depend on one another differently. Leave it out."
+                "`plan` was learnt in other coordinates: by another version, on a model whose priors depend on one "
+                "another differently, or with a gamma shape on the other side of 0.05. Leave it out."
             )
         # The prior's part of the mixture has the mass that it has with these data.
         fitted = replace(start.fitted, log_mass_of_other=mass.estimate.value if mass else 0.0)

@@ -24,9 +24,11 @@ from scipy.special import gammaln
 from pymc_hais.density.compiling import evaluate_once
 from pymc_hais.density.layout import Layout
 
-#: Shape of a gamma variable from which on its logarithm keeps its own coordinate: it has no long tail.
+#: Shape of a gamma variable from which on its logarithm keeps its own coordinate: the tail is no longer than 20.
 _LARGEST_SHAPE = 0.05
-#: Steps of Newton's method, at most; from the left, as here, each of them comes nearer.
+#: The smallest shape: nearly all draws of an even vaguer prior are beyond the range of floating point.
+_SMALLEST_SHAPE = 1e-6
+#: Steps of Newton's method, at most.  The function is concave and rises: steps from the left never pass its zero.
 _MOST_STEPS = 200
 #: Relative size of a step that no longer matters.
 _ROUNDING = 1e-14
@@ -115,7 +117,7 @@ def find_tails(frozen: pm.Model, layout: Layout, owners: Sequence[str]) -> Tails
         elements = np.arange(layout.offsets[i], layout.offsets[i] + size)
         with np.errstate(all="ignore"):
             edges = np.log(scale) + sign * gammaln(1.0 + shape) / shape
-        has_tail = (shape > 0.0) & (shape < _LARGEST_SHAPE) & np.isfinite(edges)
+        has_tail = (shape > _SMALLEST_SHAPE) & (shape < _LARGEST_SHAPE) & np.isfinite(edges)
         parts.append(tuple(one[has_tail] for one in (elements, shape, edges, np.full(size, sign))))
     if not parts:
         return Tails(np.zeros(0, int), *(np.zeros(0) for _ in range(3)))
