@@ -40,6 +40,7 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import applys_between, graph_inputs
 from pytensor.graph.utils import Scratchpad as Scratchpad
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky as Cholesky
+from pytensor.tensor.linalg.decomposition.eigen import Eigh as Eigh
 from pytensor.tensor.linalg.solvers.general import Solve as Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve as CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular as SolveTriangular

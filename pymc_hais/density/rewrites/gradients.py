@@ -1,7 +1,8 @@
 """Functions in log densities whose gradients are written here.
 
 Those of normal densities whose covariance depends on parameters take the inverse of one Cholesky factor; that of the
-logarithm of a sum of exponentials is the softmax that its own terms make.
+logarithm of a sum of exponentials is the softmax that its own terms make.  That of eigenvectors divides by differences
+of eigenvalues: where these are equal, as those of a covariance of low rank are, rounding would decide on it.
 """
 
 from collections.abc import Sequence
@@ -18,11 +19,12 @@ from pytensor.graph.null_type import NullType
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import Log, Pow, Sqr
 from pytensor.tensor.basic import ExtractDiag, atleast_Nd
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.special import LogAddExp, LogSumExp
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_hais.density.compat import Cholesky, SolveTriangular
+from pymc_hais.density.compat import Cholesky, Eigh, SolveTriangular
 from pymc_hais.density.rewrites.graphs import axes_of, core_op, is_one_matrix, scalar_op, without_batch
 from pymc_hais.density.rewrites.matrices import scaled_constant
 
@@ -178,6 +180,39 @@ class DirectLogAddExp(LogAddExp):
         largest = pt.switch(pt.isinf(largest), 0.0, largest)
         terms = [pt.exp(x - largest) for x in inputs]
         return [gradient / pt.add(*terms) * term for term in terms]
+
+
+class SmoothEigh(Eigh):
+    """PyTensor's but for the gradient, in which eigenvectors of equal eigenvalues do not turn into each other.
+
+    Eigenvalues that stay equal as a parameter changes do not turn them: within their space the matrix changes by a
+    multiple of the identity (perturbation theory of degenerate states).
+    """
+
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
+        """Divide by differences of eigenvalues where these are above rounding."""
+        values, vectors = outputs
+        of_values, of_vectors = (
+            pt.zeros_like(output) if one is None else one
+            for one, output in zip(gradients_of(output_gradients, 2), outputs, strict=True)
+        )
+        gaps = values[None, :] - values[:, None]
+        width = np.sqrt(np.finfo(values.type.dtype).eps) * pt.abs(values).max()
+        turns = gaps / (pt.sqr(gaps) + pt.sqr(width))
+        gradient = vectors @ (pt.diag(of_values) + turns * (vectors.T @ of_vectors)) @ vectors.T
+        # The decomposition reads one triangle of the matrix.
+        kept, other = (pt.tril, pt.triu) if self.lower else (pt.triu, pt.tril)
+        return [kept(gradient) + other(gradient, 1 if self.lower else -1).T]
+
+
+@node_rewriter([Eigh, Blockwise])
+def local_smooth_eigh(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
+    """Exchange the gradient of eigenvalues and eigenvectors of one matrix."""
+    op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    if type(op) is not Eigh or len(node.inputs) != 1 or node.inputs[0].type.ndim != 2:
+        return None
+    properties = {name: getattr(op, name) for name in Eigh.__props__}
+    return list(SmoothEigh(**properties).make_node(*node.inputs).outputs)
 
 
 @node_rewriter([LogSumExp, LogAddExp])

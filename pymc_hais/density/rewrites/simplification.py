@@ -58,6 +58,7 @@ before_gradient = EquilibriumGraphRewriter(
         gradients.local_direct_logsumexp,
         gradients.local_half_log_determinant,
         gradients.local_quadratic_form,
+        gradients.local_smooth_eigh,
         matrices.local_cholesky_of_scaled_constant,
         matrices.local_diagonal_of_scaled_constant,
         matrices.local_solve_of_constant,
