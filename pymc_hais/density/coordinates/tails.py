@@ -19,7 +19,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.basic import GammaRV, InvGammaRV
-from scipy.special import gammaln
+from scipy.special import expit, gammaln
 
 from pymc_hais.density.compiling import evaluate_once
 from pymc_hais.density.layout import Layout
@@ -64,7 +64,7 @@ class Tails:
         u = self.signs * (np.where(is_finite, own, self.edges) - self.edges)
         w = np.minimum(u, 0.0) / (1.0 + 1.0 / self.shapes)  # not beyond the solution
         for _ in range(_MOST_STEPS):
-            step = (u - w + np.logaddexp(0.0, -w) / self.shapes) / (1.0 + _sigmoid(-w) / self.shapes)
+            step = (u - w + np.logaddexp(0.0, -w) / self.shapes) / (1.0 + expit(-w) / self.shapes)
             w = w + step
             if np.all(np.abs(step) <= _ROUNDING * (1.0 + np.abs(w))):
                 break
@@ -77,7 +77,7 @@ class Tails:
         if not self:
             return 0.0
         z = self.to_coordinates(values)[:, self.elements]
-        return np.log1p(_sigmoid(-self.signs * z) / self.shapes).sum(axis=1)
+        return np.log1p(expit(-self.signs * z) / self.shapes).sum(axis=1)
 
     def write(self, coordinates: Any) -> tuple[Any, Any]:
         """Write both as graphs: a flat vector (D,) of coordinates, and log of its derivatives' product."""
@@ -89,11 +89,6 @@ class Tails:
 
     def _stretch(self, softplus: Callable[[Any], Any], z: Any) -> Any:
         return self.edges + z - self.signs * softplus(-self.signs * z) / self.shapes
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return 1.0 / (1.0 + np.exp(-x))
 
 
 def _is_known(parameter: Any) -> bool:
@@ -111,14 +106,13 @@ def find_tails(frozen: pm.Model, layout: Layout, owners: Sequence[str]) -> Tails
         parameters = list(op.dist_params(rv.owner))
         if not all(_is_known(one) for one in parameters):
             continue
-        size = layout.sizes[i]
         shape, scale = (np.broadcast_to(evaluate_once(one), layout.shapes[i]).ravel() for one in parameters)
         sign = 1.0 if isinstance(op, GammaRV) else -1.0
-        elements = np.arange(layout.offsets[i], layout.offsets[i] + size)
+        elements = np.arange(layout.offsets[i], layout.offsets[i + 1])
         with np.errstate(all="ignore"):
             edges = np.log(scale) + sign * gammaln(1.0 + shape) / shape
         has_tail = (shape > _SMALLEST_SHAPE) & (shape < _LARGEST_SHAPE) & np.isfinite(edges)
-        parts.append(tuple(one[has_tail] for one in (elements, shape, edges, np.full(size, sign))))
+        parts.append(tuple(one[has_tail] for one in (elements, shape, edges, np.full(shape.size, sign))))
     if not parts:
         return Tails(np.zeros(0, int), *(np.zeros(0) for _ in range(3)))
     return Tails(*map(np.concatenate, zip(*parts, strict=True)))

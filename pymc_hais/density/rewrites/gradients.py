@@ -208,8 +208,8 @@ class SmoothEigh(Eigh):
 @node_rewriter([Eigh, Blockwise])
 def local_smooth_eigh(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Exchange the gradient of eigenvalues and eigenvectors of one matrix."""
-    op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
-    if type(op) is not Eigh or len(node.inputs) != 1 or node.inputs[0].type.ndim != 2:
+    op = core_op(node.outputs[0], Eigh)
+    if op is None or isinstance(op, SmoothEigh) or len(node.inputs) != 1 or node.inputs[0].type.ndim != 2:
         return None
     properties = {name: getattr(op, name) for name in Eigh.__props__}
     return list(SmoothEigh(**properties).make_node(*node.inputs).outputs)
