@@ -75,7 +75,7 @@ def is_one_hill(problem: Problem) -> bool:
     source, chart = problem.engine.source, problem.chart
     if source is None:
         return False
-    if chart is not None and chart.tails:  # whose coordinates bend what is concave
+    if chart is not None and chart.tails:  # in these coordinates a concave density need not be concave
         return is_concave_in(problem.model, problem.layout, problem.layout.owners)
     return is_log_concave(source.graph, problem.engine.data)
 

@@ -95,7 +95,7 @@ def anneal_alive(problem: Problem, ladder: Ladder, whole: Place, report: Report,
     def make(place: Place, streams: list[Stream]) -> Annealing:
         start, n_drawn = problem.start([0], streams, n), n
         if (share := float(start.alive.mean())) < 1.0:
-            # Other draws than those that told the share: on these the number must not depend, or log Z is biased.
+            # These are new draws.  If the first n counted as well, their number would depend on them, and bias log Z.
             n_drawn = int(n * min(_MOST_DRAWN, _SPARE / max(share, 1.0 / n)))
             start = problem.start([0], streams, n_drawn)
         n_alive = int(start.alive.sum())

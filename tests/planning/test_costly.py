@@ -1,4 +1,4 @@
-"""Costly densities, of which a program moves few particles: smaller pilots, wider stages, cheaper confirmation."""
+"""Costly densities have smaller pilots, wider stages and cheaper confirmation."""
 
 from types import SimpleNamespace
 

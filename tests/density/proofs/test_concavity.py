@@ -238,9 +238,9 @@ def random_graph(rng, *inputs):
 
 
 def wrong_claims(n, most=np.inf):
-    """Hold what is said of n random graphs against the middles of random lines; count wrong claims and right ones.
+    """Compare the claims about n random graphs with the middles of random lines; count wrong claims and right ones.
 
-    It ends with so many wrong ones.
+    It stops after ``most`` wrong claims.
     """
     rng, wrong, right = np.random.default_rng(3), 0, 0
     for _ in range(n):
