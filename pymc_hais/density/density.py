@@ -21,7 +21,7 @@ from pymc_hais.density.containers import Preparation, arguments_for, cut_prepare
 from pymc_hais.density.coordinates.chart import Chart, recentre
 from pymc_hais.density.layout import Layout, build_position, on_position
 from pymc_hais.density.proofs.tables import merge_equal_rows
-from pymc_hais.density.rewrites.simplification import lift_data, simplify, simplify_values
+from pymc_hais.density.rewrites.simplification import lift_data, simplify, simplify_values, sum_fewer_squares
 from pymc_hais.density.sites.conditionals import Meetings, SiteRule, add_conditionals, find_meetings, find_rules
 from pymc_hais.density.sites.lookups import confine_lookups, ranges_of
 from pymc_hais.density.sites.terms import open_conditions
@@ -124,7 +124,7 @@ def _with_slopes(graph: DensityGraph, with_gradients: bool) -> DensityGraph:
         rules, smooth = find_rules(outputs, position, layout.sites)
         density = add_conditionals(outputs, position, rules, smooth, with_gradients)
         return replace(graph, density=density, rules=rules, meetings=find_meetings(outputs, position, layout.n_sites))
-    outputs = simplify_values(outputs)
+    outputs = sum_fewer_squares(simplify_values(outputs))
     gradients = [_gradient(one, position) if with_gradients else pt.zeros_like(position) for one in outputs]
     return replace(graph, density=[*outputs, *gradients])
 

@@ -169,18 +169,23 @@ def scaled_bessel(orders: np.ndarray) -> Callable:
     n_ratios = highest + int(10.0 * math.sqrt(far))  # I_k / I_0 falls as exp(-k^2 / 2x), here below rounding
 
     def of(order: Array, x: Array) -> Array:
-        order, size = jnp.broadcast_arrays(jnp.abs(order).astype(x.dtype), jnp.abs(x))
+        order, size = jnp.abs(order).astype(x.dtype), jnp.abs(x)
         near = jnp.minimum(size, far)
         inverse = 2.0 / jnp.maximum(near, np.finfo(float).tiny)
 
-        def add(i: Any, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
-            k = n_ratios - i
-            ratio = 1.0 / (k * inverse + so_far[0])
-            return ratio, jnp.where(k <= order, so_far[1] * ratio, so_far[1])
+        def next_ratio(i: Any, ratio: Array) -> Array:
+            return 1.0 / ((n_ratios - i) * inverse + ratio)
 
-        _, product = lax.fori_loop(0, n_ratios, add, (jnp.zeros_like(near), jnp.ones_like(near)))
+        def multiply(i: Any, so_far: tuple[Array, Array]) -> tuple[Array, Array]:
+            ratio = next_ratio(i, so_far[0])
+            return ratio, so_far[1] * jnp.where(n_ratios - i <= order, ratio, 1.0)
+
+        # The ratios of one number serve all orders.
+        ratio = lax.fori_loop(0, n_ratios - highest, next_ratio, jnp.zeros_like(near))
+        product = jnp.ones_like(order * near)
+        _, product = lax.fori_loop(n_ratios - highest, n_ratios, multiply, (ratio, product))
         distant = jnp.maximum(size, far)
-        term = series = jnp.ones_like(near)
+        term = series = jnp.ones_like(product)
         for k in range(1, 16):
             term = term * ((2 * k - 1) ** 2 - 4.0 * order * order) / (8.0 * k * distant)
             series = series + term

@@ -4,7 +4,7 @@ A rate before and after a change, or the rates of groups, are a few numbers that
 of a log likelihood are linear in them, as ``y log(rate) - rate``, the rows are counted once, and here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,40 +38,52 @@ class _Term(NamedTuple):
 def local_sum_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Sum constants instead of choices: ``sum(y * switch(c, a, b)) -> a * sum(y * c) + b * sum(y * ~c)``."""
     (x,) = node.inputs
-    # Only here is the sum checked instead of its terms: elsewhere XLA makes slower programs of it.
-    is_checked = x.owner is not None and isinstance(x.owner.op, CheckParameterValue)
-    value, *conditions = x.owner.inputs if is_checked else [x]
-    total = _sum_of_few(node, value)
-    if total is None:
+    if None in x.type.shape or not is_float(x):
         return None
-    return [x.owner.op(total, *conditions) if is_checked else total]
-
-
-def _sum_of_few(node: Apply, x: Variable) -> Any:
-    """Return the sum of an array that is linear in few numbers, as a graph without the array; None for another one."""
-    shape = x.type.shape
-    if None in shape or not is_float(x):
-        return None
-    op, axes = node.op, axes_of(node)
+    axes = axes_of(node)
     chooses: dict[Any, bool] = {}
-    if not any([_chooses(summand, chooses) for _, summand in _summands(x)]):
-        return None
     known: dict[Any, Any] = {}
-    summands = [(sign, summand, _terms(summand, axes, known)) for sign, summand in _summands(x)]
-    if not any(terms and chooses[summand] for _, summand, terms in summands):
+    summands = summands_of(unchecked(x))
+    if not any([_chooses(summand, chooses) for _, summand in summands]):
         return None
-    summed: list[Any] = []
-    for sign, summand, terms in summands:
-        if terms is None:
-            part: Any = op(summand if summand.type.shape == shape else pt.broadcast_to(summand, shape))
-            summed.append(part if sign > 0 else -part)
-        else:
-            summed += [_sum_of_term(term._replace(factor=sign * term.factor), x.type, axes) for term in terms]
-    total = pt.add(*summed) if len(summed) > 1 else summed[0]
-    return total.astype(op(x).type.dtype)
+    terms = {summand: _terms(summand, axes, known) for _, summand in summands}
+    if not any(found and chooses[summand] for summand, found in terms.items()):
+        return None
+
+    def sum_of(sign: float, summand: Variable) -> Any:
+        if (found := terms[summand]) is None:
+            return None
+        sums = [_sum_of_term(term._replace(factor=sign * term.factor), x.type, axes) for term in found]
+        return pt.add(*sums) if len(sums) > 1 else sums[0]
+
+    return sum_apart(node, sum_of)
 
 
-def _summands(x: Any) -> list[tuple[float, Any]]:
+def unchecked(x: Any) -> Any:
+    """Return an array without the check of its parameters."""
+    return x.owner.inputs[0] if x.owner is not None and isinstance(x.owner.op, CheckParameterValue) else x
+
+
+def sum_apart(node: Apply, sum_of: Callable[[float, Variable], Any]) -> list[Any] | None:
+    """Write a sum as the sum of its summands' sums; None where ``sum_of`` a sign and a summand is None for all."""
+    x: Any = node.inputs[0]
+    summands = [(sign, one, sum_of(sign, one)) for sign, one in summands_of(unchecked(x))]
+    if all(found is None for _, _, found in summands):
+        return None
+    sums: list[Any] = []
+    for sign, one, found in summands:
+        if found is None and all(one.type.broadcastable) and len(axes_of(node)) == x.type.ndim:
+            found = one.dimshuffle() * np.asarray(sign * np.prod(x.type.shape), x.type.dtype)
+        elif found is None:
+            found = node.op(one if one.type.shape == x.type.shape else pt.broadcast_to(one, x.type.shape))
+            found = found if sign > 0 else -found
+        sums.append(found)
+    total = (pt.add(*sums) if len(sums) > 1 else sums[0]).astype(node.outputs[0].type.dtype)
+    # Only here is the sum checked instead of its terms: elsewhere XLA makes slower programs of it.
+    return [total if unchecked(x) is x else x.owner.op(total, *x.owner.inputs[1:])]
+
+
+def summands_of(x: Any) -> list[tuple[float, Any]]:
     """Take a sum of arrays apart: pairs of a sign and an array; the array alone where they would be many."""
     found, waiting = [], [(1.0, x)]
     while waiting:
@@ -139,7 +151,7 @@ def _take_apart(x: TensorVariable, axes: Sequence[int], known: dict[Any, Any]) -
             return None
         inverse = [_Term(1.0 / np.asarray(denominator.data, dtype=np.float64))]
         return _product(_terms(numerator, axes, known), inverse)
-    parts = _summands(x)
+    parts = summands_of(x)
     if len(parts) > 1 or parts[0][1] is not x:
         apart = [(sign, _terms(part, axes, known)) for sign, part in parts]
         if any(terms is None for _, terms in apart):

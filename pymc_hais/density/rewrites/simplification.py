@@ -22,7 +22,7 @@ from pymc_hais.density.compat import (
     rewrite_pregrad,
 )
 from pymc_hais.density.compiling import quiet_compilation
-from pymc_hais.density.rewrites import arrays, distances, elementwise, few, gradients, matrices, ordered
+from pymc_hais.density.rewrites import arrays, distances, elementwise, few, gradients, matrices, ordered, squares
 from pymc_hais.density.rewrites.guarded import Guarded, guard
 
 #: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
@@ -66,6 +66,8 @@ before_gradient = EquilibriumGraphRewriter(
     ],
     max_use_ratio=10,
 )
+#: For log densities that are evaluated, not read.
+fewer_squares = dfs_rewriter(squares.local_sum_of_squares)
 #: For log densities and gradients together: first, and after PyTensor's own rewrites.
 write_out = dfs_rewriter(_local_write_out)
 after_gradient = EquilibriumGraphRewriter(
@@ -104,6 +106,13 @@ def simplify_values(outputs: Sequence[Any], are_differentiated: bool = True) -> 
     rewrite_inside_out(graph, before_gradient.rewrite)
     if are_differentiated:
         rewrite_inside_out(graph, guard)
+    return list(graph.outputs)
+
+
+def sum_fewer_squares(outputs: Sequence[Any]) -> list[Any]:
+    """Sum the squares of a triangle instead of those of all rows of data, in simplified log densities."""
+    graph = FunctionGraph(outputs=list(outputs), clone=False, copy_inputs=False)
+    fewer_squares.rewrite(graph)
     return list(graph.outputs)
 
 

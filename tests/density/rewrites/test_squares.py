@@ -1,0 +1,137 @@
+"""Sums of squares around linear predictors: fewer rows, and the same numbers and gradients as before."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.fg import FunctionGraph
+
+from pymc_hais.density.rewrites.simplification import simplify_values, sum_fewer_squares
+
+RNG = np.random.default_rng(8)
+N = 300
+TABLE, Y = RNG.normal(size=(N, 4)), RNG.normal(3.0, 2.0, size=N)
+GROUP, OTHER = RNG.integers(0, 9, size=N), RNG.integers(0, 5, size=N)
+COLUMN, WEIGHTS = TABLE[:, 0], RNG.uniform(0.5, 2.0, size=N)
+ANGLES = np.linspace(0.0, 9.0, N)[:, None] * np.arange(1, 6)
+
+
+def regression(predictor, sigma=None, y=Y, size=9):
+    """Return a model of normal errors around a predictor of coefficients (size,) and a scale."""
+    with pm.Model() as model:
+        b, scale = pm.Normal("b", shape=size), pm.HalfNormal("scale")
+        pm.Normal("y", predictor(b, scale), scale if sigma is None else sigma(b, scale), observed=y)
+    return model
+
+
+PREDICTORS = {
+    "one number": lambda b, s: b[0],
+    "table": lambda b, s: b[4] + pt.dot(TABLE, b[:4]),
+    "table on the right": lambda b, s: pt.dot(b[:4], TABLE.T) - 3.0,
+    "sum of products": lambda b, s: (TABLE * b[:4]).sum(axis=1) + b[8],
+    "columns": lambda b, s: b[0] + b[1] * COLUMN - b[2] * COLUMN**2 / 2.0,
+    "looked up": lambda b, s: b[GROUP],
+    "looked up and scaled": lambda b, s: b[0] + s * b[GROUP] + (b[1] * b[2]) * COLUMN,
+    "looked up and shifted": lambda b, s: (b[0] + b[GROUP] * s) * COLUMN,
+    "looked up twice": lambda b, s: b[:5][OTHER] - b[4:][OTHER] * COLUMN,
+    "joined with a constant": lambda b, s: pt.concatenate([[0.0], b[:4]])[OTHER],
+    "scaled coefficients": lambda b, s: pt.dot(TABLE, b[:4] * pt.exp(b[4:8])),
+    "constants that are computed": lambda b, s: pt.dot(pt.sin(pt.as_tensor(ANGLES)), b[:5]) + pt.zeros(N),
+    "two parts of one vector": lambda b, s: pt.dot(np.cos(ANGLES), b[:5]) + pt.dot(np.sin(ANGLES)[:, 1:], b[1:5]),
+    "a column of the coefficients": lambda b, s: pt.dot(TABLE[:, :3], b.reshape((3, 3)))[:, 1],
+    "pairs": lambda b, s: b.reshape((3, 3))[GROUP % 3, OTHER % 3],
+    "divided by a number": lambda b, s: (b[GROUP] - COLUMN) / (1.0 + s),
+    "a group without rows": lambda b, s: b[np.where(GROUP == 3, 4, GROUP)],
+    "functions of few": lambda b, s: pt.exp(b)[GROUP],
+}  # fmt: skip
+
+
+def densities(model):
+    """Return the log likelihood as it is, and from fewer rows, with gradients; and what they depend on."""
+    old = simplify_values([model.datalogp])
+    new = sum_fewer_squares([old[0]])
+    return old[0], new[0], model.value_vars
+
+
+def evaluate(outputs, inputs, at):
+    gradients = [one for out in outputs for one in pytensor.grad(out, inputs, disconnected_inputs="ignore")]
+    function = pytensor.function(inputs, [*outputs, *gradients], mode="FAST_COMPILE", on_unused_input="ignore")
+    return function(*at)
+
+
+def largest(output):
+    graph = FunctionGraph(outputs=[output], clone=True)
+    return max(int(np.prod(node.outputs[0].type.shape)) for node in graph.toposort())
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_fewer_rows_have_the_same_sum_and_gradients(name):
+    old, new, inputs = densities(regression(PREDICTORS[name]))
+    assert largest(new) <= 100 < largest(old)  # a triangle of at most ten columns
+    for at in ([RNG.normal(size=9), 0.3], [30.0 * RNG.normal(size=9), -4.0]):
+        values = evaluate([old, new], inputs, [np.asarray(one) for one in at])
+        np.testing.assert_allclose(values[1], values[0], rtol=1e-12)
+        for one, other in zip(values[2:4], values[4:], strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-10, atol=1e-10 * np.abs(one).max())
+
+
+STAY = {
+    "a quadratic predictor": regression(lambda b, s: b[GROUP] ** 2 * b[OTHER]),
+    "as many numbers as rows": regression(lambda b, s: b, y=Y[:9]),
+    "a scale for each row": regression(lambda b, s: b[GROUP], lambda b, s: s * pt.exp(b[1] * COLUMN)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STAY)
+def test_other_sums_of_squares_stay(name):
+    old, new, _ = densities(STAY[name])
+    assert new is old
+
+
+def test_other_errors_than_normal_ones_stay():
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=9)
+        pm.StudentT("y", nu=4.0, mu=b[GROUP], sigma=1.0, observed=Y)
+    old, new, _ = densities(model)
+    assert new is old
+
+
+def test_known_errors_of_rows_are_weights():
+    model = regression(PREDICTORS["looked up"], lambda b, s: WEIGHTS)
+    old, new, inputs = densities(model)
+    assert largest(new) <= 100
+    values = evaluate([old, new], inputs, [np.arange(9.0), np.asarray(0.0)])
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-12)
+
+
+def test_a_table_of_observations_has_fewer_rows():
+    y = RNG.normal(size=(60, 4))
+    with pm.Model() as model:
+        b, slope = pm.Normal("b", shape=4), pm.Normal("slope")
+        pm.Normal("y", b + slope * np.arange(60.0)[:, None], 2.0, observed=y)
+    old, new, inputs = densities(model)
+    assert largest(new) <= 36
+    values = evaluate([old, new], inputs, [np.arange(4.0), np.asarray(0.1)])
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_where_numbers_overflow_the_density_is_zero():
+    model = regression(lambda b, s: pt.dot(TABLE, pt.exp(b[:4])))
+    old, new, inputs = densities(model)
+    for b in ([800.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 800.0]):
+        function = pytensor.function(inputs, [old, new], mode="FAST_COMPILE", on_unused_input="ignore")
+        assert function(np.array([*b, *np.zeros(5)]), np.asarray(0.0)) == [-np.inf, -np.inf]
+
+
+def test_no_digit_is_lost_far_from_zero():
+    """Observations near 1e6 with errors of 0.1, and columns that are nearly the same; wide arithmetic is the judge."""
+    table = np.column_stack([np.ones(N), COLUMN, COLUMN + 1e-5 * TABLE[:, 1]])
+    y = 1e6 + 3.0 * COLUMN + 0.1 * TABLE[:, 2]
+    old, new, inputs = densities(regression(lambda b, s: pt.dot(table, b[:3]), lambda b, s: 0.1, y=y))
+    b = np.array([1e6, 4.0, -1.0, *np.zeros(6)])
+    rest = (y.astype(np.longdouble) - table.astype(np.longdouble) @ b[:3]) / np.longdouble(0.1)
+    exact = float(-0.5 * np.sum(rest**2) - N * np.log(0.1 * np.sqrt(2.0 * np.pi)))
+    values = evaluate([old, new], inputs, [b, np.asarray(0.0)])[:2]
+    np.testing.assert_allclose(values, exact, rtol=1e-9)
