@@ -72,8 +72,9 @@ def sum_apart(node: Apply, sum_of: Callable[[float, Variable], Any]) -> list[Any
         return None
     sums: list[Any] = []
     for sign, one, found in summands:
-        if found is None and all(one.type.broadcastable) and len(axes_of(node)) == x.type.ndim:
-            found = one.dimshuffle() * np.asarray(sign * np.prod(x.type.shape), x.type.dtype)
+        if found is None and len(axes_of(node)) == x.type.ndim:
+            repeats = np.prod(x.type.shape) / np.prod(one.type.shape)
+            found = node.op(one) * np.asarray(sign * repeats, x.type.dtype)
         elif found is None:
             found = node.op(one if one.type.shape == x.type.shape else pt.broadcast_to(one, x.type.shape))
             found = found if sign > 0 else -found

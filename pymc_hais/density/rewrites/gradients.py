@@ -17,7 +17,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 from pytensor.graph.rewriting.basic import node_rewriter
-from pytensor.scalar.basic import Log, Pow, Sqr
+from pytensor.scalar.basic import Log
 from pytensor.tensor.basic import ExtractDiag, atleast_Nd
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Sum
@@ -25,7 +25,7 @@ from pytensor.tensor.special import LogAddExp, LogSumExp
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import Cholesky, Eigh, SolveTriangular
-from pymc_hais.density.rewrites.graphs import axes_of, core_op, is_one_matrix, scalar_op, without_batch
+from pymc_hais.density.rewrites.graphs import axes_of, core_op, is_one_matrix, scalar_op, squared, without_batch
 from pymc_hais.density.rewrites.matrices import scaled_constant
 
 
@@ -133,7 +133,7 @@ def local_quadratic_form(fgraph: FunctionGraph, node: Apply) -> list[Any] | None
     """Recognise squared lengths of vectors that a Cholesky factor was solved for."""
     (squares,) = node.inputs
     ndim, axes = squares.type.ndim, axes_of(node)
-    solved = _squared(squares)
+    solved = squared(squares)
     solve = None if solved is None else core_op(solved, SolveTriangular)
     if solve is None or not solve.lower or solve.unit_diagonal or solve.b_ndim != 1:
         return None
@@ -143,16 +143,6 @@ def local_quadratic_form(fgraph: FunctionGraph, node: Apply) -> list[Any] | None
         return None
     lengths = QuadraticForm()(covariance, vectors if ndim == 2 else vectors[None, :])
     return [lengths if len(axes) < ndim else lengths.sum()]
-
-
-def _squared(x: Variable) -> Any:
-    """Return what was squared; None if nothing was."""
-    op = scalar_op(x)
-    if isinstance(op, Sqr):
-        return x.owner.inputs[0]
-    if isinstance(op, Pow) and isinstance(x.owner.inputs[1], Constant) and np.all(x.owner.inputs[1].data == 2):
-        return x.owner.inputs[0]
-    return None
 
 
 class DirectLogSumExp(LogSumExp):

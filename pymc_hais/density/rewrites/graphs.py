@@ -57,6 +57,16 @@ def negated(variable: Variable) -> Any:
     return None
 
 
+def squared(x: Variable) -> Any:
+    """Return what was squared; None if nothing was."""
+    op = scalar_op(x)
+    if isinstance(op, scalars.Sqr):
+        return x.owner.inputs[0]
+    if isinstance(op, scalars.Pow) and isinstance(x.owner.inputs[1], Constant) and np.all(x.owner.inputs[1].data == 2):
+        return x.owner.inputs[0]
+    return None
+
+
 def is_float(variable: Variable) -> bool:
     """Whether a variable is made of floating-point numbers."""
     return str(variable.type.dtype).startswith("float")

@@ -4,7 +4,8 @@ For normal errors around a linear predictor, ``|y - X b|^2 = |R [-b, 1]|^2`` wit
 of ``[X y]``, which has as many rows as columns.  R is exact to rounding, as the products that it replaces are.
 """
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,11 @@ from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.math import Dot, Sum
 from scipy import sparse
 
+from pymc_hais.density.compat import SolveTriangular
 from pymc_hais.density.compiling import evaluate_once
 from pymc_hais.density.rewrites.few import sum_apart
-from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR, axes_of, is_float, scalar_op
+from pymc_hais.density.rewrites.gradients import QuadraticForm
+from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR, axes_of, core_op, is_float, scalar_op, squared
 
 #: What a pass over the rows beside the products of the predictor costs, in products of a dense matrix: measured 64.
 _PASSES = 40
@@ -58,73 +61,127 @@ def local_sum_of_squares(fgraph: FunctionGraph, node: Apply) -> list[Any] | None
         return None
 
     def sum_of(sign: float, summand: Any) -> Any:
-        factors, square = _without_numbers(summand)
-        base = _base_of_square(square)
-        rows = _fewer_rows(base) if base is not None and base.type.shape == x.type.shape else None
-        if rows is None:
+        if summand.type.shape != x.type.shape:
             return None
-        return pt.mul(np.asarray(sign, rows.dtype), *factors, pt.sqr(rows).sum())
+        factors, squares = _without_numbers(summand)
+        while isinstance(getattr(squares.owner, "op", None), Sum):
+            more, squares = _without_numbers(squares.owner.inputs[0])
+            factors += more
+        total = _fewer_squares(squares)
+        return None if total is None else pt.mul(np.asarray(sign, total.dtype), *factors, total)
 
     return sum_apart(node, sum_of)
 
 
+def _fewer_squares(x: Any) -> Any:
+    """Return the sum of an array of squares, or of quadratic forms of rows, from fewer rows; None for other arrays."""
+    if isinstance(getattr(x.owner, "op", None), QuadraticForm):
+        covariance, vectors = x.owner.inputs
+        rows = _fewer_rows(vectors, frozenset([1]))
+        return None if rows is None else x.owner.op(covariance, rows).sum()
+    base = squared(x)
+    rows = None if base is None else _fewer_rows(base)
+    return None if rows is None else pt.sqr(rows).sum()
+
+
 def _without_numbers(x: Any) -> tuple[list[Any], Any]:
     """Take the factors off an array that are one number each, as scalars."""
+    factors, rest = _without_factors(x, _is_number)
+    return [one.dimshuffle() for one in factors], rest
+
+
+def _is_number(x: Variable) -> bool:
+    return all(x.type.broadcastable)
+
+
+def _without_factors(x: Any, is_factor: Callable[[Any], bool]) -> tuple[list[Any], Any]:
+    """Take factors off an array, as long as one other array is left."""
     factors: list[Any] = []
     while isinstance(op := scalar_op(x), scalars.Mul | scalars.TrueDiv):
-        inputs = x.owner.inputs
-        numbers = [one for one in inputs if _is_number(one)]
-        if len(inputs) - len(numbers) != 1 or (isinstance(op, scalars.TrueDiv) and inputs[0] in numbers):
+        inputs, is_quotient = x.owner.inputs, isinstance(op, scalars.TrueDiv)
+        rest = [one for one in inputs if not is_factor(one)]
+        if len(rest) != 1 or (is_quotient and rest[0] is not inputs[0]) or rest[0].type.shape != x.type.shape:
             break
-        numbers = [one.dimshuffle() for one in numbers]
-        factors += [1.0 / numbers[0]] if isinstance(op, scalars.TrueDiv) else numbers
-        (x,) = (one for one in inputs if not _is_number(one))
+        factors += [1.0 / inputs[1]] if is_quotient else [one for one in inputs if one is not rest[0]]
+        x = rest[0]
     return factors, x
 
 
-def _base_of_square(x: Any) -> Any:
-    op = scalar_op(x)
-    if isinstance(op, scalars.Sqr):
-        return x.owner.inputs[0]
-    if isinstance(op, scalars.Pow) and isinstance(exponent := x.owner.inputs[1], Constant):
-        return x.owner.inputs[0] if np.all(exponent.data == 2) else None
-    return None
+def _fewer_rows(x: Any, kept: frozenset[int] = frozenset()) -> Any:
+    """Return an array whose squares have the sum of another's, and which is cheaper; None where none is known.
 
-
-def _fewer_rows(x: Any) -> Any:
-    """Return a vector whose squares have the sum of an array's, and which is cheaper; None where none is known."""
-    factors, linear = _without_numbers(x)
-    n = _size(linear)
-    parts = _Reader(n).read(linear)
-    if parts is None:
+    The sums along the other axes than those ``kept`` are the same for each place along these.
+    """
+    shape = x.type.shape
+    if None in shape:
         return None
-    n_entries = sum(matrix.nnz for matrix in parts.values())
-    used = {key: np.flatnonzero(abs(matrix).sum(axis=0)) for key, matrix in parts.items()}
-    used = {key: places for key, places in used.items() if len(places)}
-    n_columns = sum(map(len, used.values()))
-    if 2 * n_columns > n or n_columns**2 > n_entries + _PASSES * n or n * n_columns**2 > _MOST_WORK:
+    if core_op(x, SolveTriangular) is not None:  # of each row
+        factor, right = x.owner.inputs
+        rows = _fewer_rows(right, frozenset([1])) if x.type.ndim == 2 and factor.type.shape[0] == 1 else None
+        return None if rows is None else x.owner.op(factor, rows)
+    factors, linear = _without_factors(x, _is_number)
+    reader = _Reader(_size(x))
+    if (parts := reader.read(linear)) is None:
+        factors, linear = _without_factors(x, lambda one: _size(one) < _size(x) and _constant(one) is None)
+        parts = reader.read(linear)
+    kept |= {axis for one in factors for axis in range(x.type.ndim) if not one.type.broadcastable[axis]}
+    summed = [axis for axis in range(x.type.ndim) if axis not in kept]
+    if parts is None or not summed:
         return None
-    keys = sorted(used, key=lambda key: key == _ONE)
-    triangle = _triangle([parts[key][:, used[key]] for key in keys]).astype(x.type.dtype)
-    numbers = [key.elements(used[key]) for key in keys if key != _ONE]
-    if not numbers:
+    order = np.transpose(np.arange(_size(x)).reshape(shape), [*summed, *sorted(kept)]).ravel()
+    n_kept = int(np.prod([shape[axis] for axis in kept]))
+    table, columns = _unfold([matrix[order] for matrix in parts.values()], n_kept)
+    n, n_columns = table.shape
+    entries = sum(matrix.nnz for matrix in parts.values()) + _PASSES * _size(x)
+    is_used = [(one >= 0).any(axis=0) for one in columns]
+    n_numbers = sum(int(one.sum()) for key, one in zip(parts, is_used, strict=True) if key != _ONE)
+    if not n_numbers or 2 * n_columns > n or n * n_columns**2 > _MOST_WORK or n_columns * n_kept * n_numbers > entries:
         return None
-    n_numbers = n_columns - (_ONE in used)
-    rows = pt.dot(pt.constant(triangle[:, :n_numbers]), pt.concatenate(numbers))
-    if n_numbers < n_columns:
-        rows = rows + triangle[:, -1]
+    triangle = np.pad(_triangle(table), [(0, 0), (0, 1)]).astype(x.type.dtype)  # the last is no column's
+    matrices, numbers, offset = [], [], None
+    for key, places, used in zip(parts, columns, is_used, strict=True):
+        matrix = triangle[:, places[:, used]].reshape(n_columns * n_kept, -1)
+        if key == _ONE:
+            offset = matrix.sum(axis=1)
+        elif used.any():
+            matrices.append(matrix)
+            numbers.append(key.elements(np.flatnonzero(used)))
+    rows = pt.dot(pt.constant(np.concatenate(matrices, axis=1)), pt.concatenate(numbers))
+    rows = rows if offset is None else rows + offset
     # R has zeros where the data have numbers: zero times infinity is to be infinite as well.
     rows = pt.switch(pt.isnan(rows), np.asarray(np.inf, rows.dtype), rows)
+    rows = rows.reshape((n_columns, *(shape[axis] for axis in sorted(kept))))
+    dims = {axis: i for i, axis in enumerate([summed[0], *sorted(kept)])}
+    rows = rows.dimshuffle([dims.get(axis, "x") for axis in range(x.type.ndim)])
     return pt.mul(rows, *factors) if factors else rows
 
 
-def _triangle(matrices: list[sparse.csr_array]) -> np.ndarray:
-    """Return R of the QR decomposition of matrices side by side, from blocks of their rows."""
-    whole = sparse.hstack(matrices, format="csr")
-    triangle = np.zeros((0, whole.shape[1]))
-    for start in range(0, whole.shape[0], _BLOCK):
-        rows = np.concatenate([triangle, whole[start : start + _BLOCK].toarray()])
-        triangle = np.linalg.qr(rows, mode="r")
+def _unfold(matrices: list[sparse.csr_array], n_kept: int) -> tuple[sparse.csc_array, list[np.ndarray]]:
+    """Return the different columns of matrices (rows * kept, k) whose rows are looked at for each place kept.
+
+    And which column each place kept and number has, (kept, k) each; -1 for none.
+    """
+    found: dict[bytes, tuple[int, Any]] = {}
+    columns = []
+    for matrix in matrices:
+        places = np.full((n_kept, matrix.shape[1]), -1)
+        for j in range(n_kept):
+            of_place = sparse.csc_array(matrix[j::n_kept])
+            of_place.sort_indices()
+            for i, (start, stop) in enumerate(itertools.pairwise(of_place.indptr)):
+                if start < stop:
+                    name = of_place.indices[start:stop].tobytes() + of_place.data[start:stop].tobytes()
+                    places[j, i], _ = found.setdefault(name, (len(found), of_place[:, [i]]))
+        columns.append(places)
+    empty = sparse.csc_array((matrices[0].shape[0] // n_kept, 0))
+    return sparse.hstack([empty, *(column for _, column in found.values())], format="csr"), columns
+
+
+def _triangle(table: sparse.csr_array) -> np.ndarray:
+    """Return R of the QR decomposition of a table with more rows than columns, from blocks of its rows."""
+    triangle = np.zeros((0, table.shape[1]))
+    for start in range(0, table.shape[0], _BLOCK):
+        triangle = np.linalg.qr(np.concatenate([triangle, table[start : start + _BLOCK].toarray()]), mode="r")
     return triangle
 
 
@@ -230,10 +287,6 @@ class _Reader:
 
 def _size(x: Any) -> int:
     return int(np.prod(x.type.shape))
-
-
-def _is_number(x: Variable) -> bool:
-    return all(x.type.broadcastable)
 
 
 def _constant(x: Any) -> np.ndarray | None:

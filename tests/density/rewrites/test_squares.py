@@ -76,6 +76,36 @@ def test_fewer_rows_have_the_same_sum_and_gradients(name):
             np.testing.assert_allclose(other, one, rtol=1e-10, atol=1e-10 * np.abs(one).max())
 
 
+SERIES = RNG.normal(size=(N, 3)).cumsum(axis=0)
+
+
+def series(b, s):
+    """Predict three series, each from the rows of all of them before."""
+    return pt.dot(np.concatenate([np.zeros((1, 3)), SERIES[:-1]]), b.reshape((3, 3)))
+
+
+SCALES = {
+    "of columns": lambda b, s, y: pm.Normal("y", series(b, s), pt.exp(b[:3]) * s, observed=y),
+    "of rows": lambda b, s, y: pm.Normal("y", series(b, s).T, (pt.exp(b[:3]) * s)[:, None], observed=y.T),
+    "of columns, one row": lambda b, s, y: pm.Normal("y", b[:3], pt.exp(b[3:6]), observed=y),
+    "covariances": lambda b, s, y: pm.MvNormal("y", series(b, s), chol=s * np.tri(3) + pt.diag(b[:3] ** 2), observed=y),
+    "one mean": lambda b, s, y: pm.MvNormal("y", b[:3], cov=np.eye(3) * s + pt.outer(b[3:6], b[3:6]), observed=y),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_scales_of_columns_are_kept_apart(name):
+    with pm.Model() as model:
+        b, scale = pm.Normal("b", shape=9), pm.HalfNormal("scale")
+        SCALES[name](b, scale, SERIES)
+    old, new, inputs = densities(model)
+    assert largest(new) <= 243 < largest(old)  # seven rows at most of three numbers, from nine coefficients
+    values = evaluate([old, new], inputs, [0.3 * RNG.normal(size=9), np.asarray(-0.5)])
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-12)
+    for one, other in zip(values[2:4], values[4:], strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-9 * np.abs(one).max())
+
+
 STAY = {
     "a quadratic predictor": regression(lambda b, s: b[GROUP] ** 2 * b[OTHER]),
     "as many numbers as rows": regression(lambda b, s: b, y=Y[:9]),
