@@ -20,6 +20,8 @@ from pymc_hais.tuning import PILOT_PARTICLES
 _NEAR_MOVES = 30
 #: Independent prior draws that a population must descend from to be fitted.
 _ENOUGH_TO_FIT = 8.0
+#: Independent draws of a fit that the particles of its pilot descend from, at least, if they are more from the prior.
+_FEWEST_FAMILIES = 20.0
 _NO_TIME = "The pilot ran out of time, so no fit was tried."
 
 
@@ -56,7 +58,7 @@ def fit_to_pilot(search: Search) -> Trial | str:
         return tried.scout()
     if (reason := _reason_against(tried, best)) is not None:
         return reason
-    if tried.length >= best.length:
+    if tried.length * _variance_beside(tried, best) >= best.length:
         return _keep_in_reserve(tried, search)
     return _accept(tried.scout(), search)
 
@@ -83,6 +85,14 @@ def _accept(tried: Trial, search: Search) -> Trial | str:
         return confirmed.against
     fallback = Fallback(lambda: best.start, best.length)
     return tried.knowing(n_confirming=confirmed.n_draws, fallback=fallback, reason=needed)
+
+
+def _variance_beside(tried: Trial, first: Trial) -> float:
+    """Return how much larger a fit's variance is than the first start's with as many temperatures; 1 if smaller."""
+    if first.problem.n_rows > 1:
+        return 1.0
+    (fitted,), (pilot,) = tried.pilots, first.pilots
+    return max(1.0, pilot.n_families / max(fitted.n_families, 1.0))
 
 
 def _keep_in_reserve(tried: Trial, search: Search) -> Trial:
@@ -160,7 +170,15 @@ def _reason_against(tried: Trial, first: Trial) -> str | None:
     if not tried.plan.is_tuned:
         return "The pilot from a fit ran out of time."
     if first.problem.n_rows == 1:
-        return None  # a population that is annealed more slowly tells whether the fit or the first pilot errs
+        # A population that is annealed more slowly tells whether the fit or the first pilot errs.  But light tails of
+        # the fit show in no length of a path: only a few of its draws are where the particles go.
+        (fitted,), (pilot,) = tried.pilots, first.pilots
+        if fitted.n_families >= min(pilot.n_families, _FEWEST_FAMILIES):
+            return None
+        return (
+            f"A fit to the pilot's particles is a worse start: the particles of its own pilot descend from "
+            f"{fitted.n_families:.0f} draws, those from {first.problem.label} from {pilot.n_families:.0f}."
+        )
     for one, other in zip(tried.pilots, first.pilots, strict=True):
         log_z = one.log_z - tried.plan.log_prior_mass
         expected = other.log_z - first.plan.log_prior_mass

@@ -13,6 +13,8 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
+#: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
+LIFTED_SIZE = 32
 #: Operations that pick or lay out elements of their first input anew.
 LAYOUT = (
     *(DimShuffle, Reshape, SpecifyShape, Subtensor, AdvancedSubtensor),

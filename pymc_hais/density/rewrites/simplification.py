@@ -22,11 +22,9 @@ from pymc_hais.density.compat import (
     rewrite_pregrad,
 )
 from pymc_hais.density.compiling import quiet_compilation
-from pymc_hais.density.rewrites import arrays, distances, elementwise, few, gradients, matrices, ordered, squares
+from pymc_hais.density.rewrites import arrays, digits, elementwise, few, gradients, matrices, squares
+from pymc_hais.density.rewrites.graphs import LIFTED_SIZE
 from pymc_hais.density.rewrites.guarded import Guarded, guard
-
-#: Arrays of at least this many elements travel as arguments; smaller ones may steer shapes and stay.
-_LIFTED_SIZE = 32
 
 
 @node_rewriter([OpFromGraph])
@@ -38,7 +36,7 @@ def _local_write_out(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
 
 #: For log densities before PyTensor's own rewrites, which remove what then cannot happen.
 first = EquilibriumGraphRewriter(
-    [distances.local_squared_distance, few.local_never_zero, ordered.local_ordered_logistic], max_use_ratio=10
+    [digits.local_squared_distance, few.local_never_zero, digits.local_ordered_logistic], max_use_ratio=10
 )
 #: For log densities that are still to be differentiated.
 before_gradient = EquilibriumGraphRewriter(
@@ -164,7 +162,7 @@ def _place(value: np.ndarray) -> tuple:
 def _is_lifted(graph: FunctionGraph, variable: Variable) -> bool:
     if not isinstance(variable, Constant) or not isinstance(variable.type, TensorType):
         return False
-    if np.size(variable.data) < _LIFTED_SIZE:
+    if np.size(variable.data) < LIFTED_SIZE:
         return False
     # How many elements a mask selects has to be known when the graph is compiled.
     indexing = (AdvancedSubtensor, AdvancedIncSubtensor)

@@ -23,7 +23,16 @@ from pymc_hais.density.compat import SolveTriangular
 from pymc_hais.density.compiling import evaluate_once
 from pymc_hais.density.rewrites.few import sum_apart
 from pymc_hais.density.rewrites.gradients import QuadraticForm
-from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR, axes_of, core_op, is_float, scalar_op, squared
+from pymc_hais.density.rewrites.graphs import (
+    LAYOUT,
+    LIFTED_SIZE,
+    LINEAR,
+    axes_of,
+    core_op,
+    is_float,
+    scalar_op,
+    squared,
+)
 
 #: What a pass over the rows beside the products of the predictor costs, in products of a dense matrix: measured 64.
 _PASSES = 40
@@ -110,10 +119,9 @@ def _without_factors(x: Any, is_factor: Callable[[Any], bool]) -> tuple[list[Any
 def _fewer_rows(x: Any, kept: frozenset[int] = frozenset()) -> Any:
     """Return an array whose squares have the sum of another's, and which is cheaper; None where none is known.
 
-    The sums along the other axes than those ``kept`` are the same for each place along these.
+    Its rows are fewer along the other axes than those ``kept``, and the same for each place along these.
     """
-    shape = x.type.shape
-    if None in shape:
+    if None in x.type.shape:
         return None
     if core_op(x, SolveTriangular) is not None:  # of each row
         factor, right = x.owner.inputs
@@ -126,55 +134,60 @@ def _fewer_rows(x: Any, kept: frozenset[int] = frozenset()) -> Any:
         parts = reader.read(linear)
     kept |= {axis for one in factors for axis in range(x.type.ndim) if not one.type.broadcastable[axis]}
     summed = [axis for axis in range(x.type.ndim) if axis not in kept]
-    if parts is None or not summed:
-        return None
-    order = np.transpose(np.arange(_size(x)).reshape(shape), [*summed, *sorted(kept)]).ravel()
+    rows = _of_triangle(parts, x.type, summed, sorted(kept)) if parts and summed else None
+    return None if rows is None else pt.mul(rows, *factors)
+
+
+def _of_triangle(parts: _Parts, whole: Any, summed: list[int], kept: list[int]) -> Any:
+    """Return the rows of R instead of those along the summed axes, laid out as an array of a type; None if dearer."""
+    shape, size = whole.shape, int(np.prod(whole.shape))
+    order = np.transpose(np.arange(size).reshape(shape), [*summed, *kept]).ravel()
     n_kept = int(np.prod([shape[axis] for axis in kept]))
     table, columns = _unfold([matrix[order] for matrix in parts.values()], n_kept)
     n, n_columns = table.shape
-    entries = sum(matrix.nnz for matrix in parts.values()) + _PASSES * _size(x)
     is_used = [(one >= 0).any(axis=0) for one in columns]
     n_numbers = sum(int(one.sum()) for key, one in zip(parts, is_used, strict=True) if key != _ONE)
-    if not n_numbers or 2 * n_columns > n or n * n_columns**2 > _MOST_WORK or n_columns * n_kept * n_numbers > entries:
+    n_rows = max(n_columns, LIFTED_SIZE)  # numbers of data are arguments of a program, which so serves other data
+    if not n_numbers or 2 * n_rows > n or n * n_columns**2 > _MOST_WORK:
         return None
-    triangle = np.pad(_triangle(table), [(0, 0), (0, 1)]).astype(x.type.dtype)  # the last is no column's
-    matrices, numbers, offset = [], [], None
+    if n_rows * n_kept * n_numbers > sum(matrix.nnz for matrix in parts.values()) + _PASSES * size:
+        return None
+    # The last column is that of places without one.
+    triangle = np.pad(_triangle(table), [(0, n_rows - n_columns), (0, 1)]).astype(whole.dtype)
+    matrices, numbers, offset = [], [], np.zeros((), whole.dtype)
     for key, places, used in zip(parts, columns, is_used, strict=True):
-        matrix = triangle[:, places[:, used]].reshape(n_columns * n_kept, -1)
+        matrix = triangle[:, places[:, used]].reshape(n_rows * n_kept, -1)
         if key == _ONE:
             offset = matrix.sum(axis=1)
         elif used.any():
             matrices.append(matrix)
             numbers.append(key.elements(np.flatnonzero(used)))
-    rows = pt.dot(pt.constant(np.concatenate(matrices, axis=1)), pt.concatenate(numbers))
-    rows = rows if offset is None else rows + offset
+    rows = pt.dot(pt.constant(np.concatenate(matrices, axis=1)), pt.concatenate(numbers)) + offset
     # R has zeros where the data have numbers: zero times infinity is to be infinite as well.
     rows = pt.switch(pt.isnan(rows), np.asarray(np.inf, rows.dtype), rows)
-    rows = rows.reshape((n_columns, *(shape[axis] for axis in sorted(kept))))
-    dims = {axis: i for i, axis in enumerate([summed[0], *sorted(kept)])}
-    rows = rows.dimshuffle([dims.get(axis, "x") for axis in range(x.type.ndim)])
-    return pt.mul(rows, *factors) if factors else rows
+    dims = {axis: i for i, axis in enumerate([summed[0], *kept])}
+    rows = rows.reshape((n_rows, *(shape[axis] for axis in kept)))
+    return rows.dimshuffle([dims.get(axis, "x") for axis in range(len(shape))])
 
 
-def _unfold(matrices: list[sparse.csr_array], n_kept: int) -> tuple[sparse.csc_array, list[np.ndarray]]:
-    """Return the different columns of matrices (rows * kept, k) whose rows are looked at for each place kept.
+def _unfold(matrices: list[sparse.csr_array], n_kept: int) -> tuple[sparse.csr_array, list[np.ndarray]]:
+    """Return the different columns of matrices (rows * kept, k), taken apart by the place that is kept.
 
-    And which column each place kept and number has, (kept, k) each; -1 for none.
+    And which column each place and number has, (kept, k) of each matrix; -1 for none.  Once they are more than half of
+    the rows, the others are left out.
     """
+    n = matrices[0].shape[0] // n_kept
     found: dict[bytes, tuple[int, Any]] = {}
-    columns = []
-    for matrix in matrices:
-        places = np.full((n_kept, matrix.shape[1]), -1)
+    columns = [np.full((n_kept, matrix.shape[1]), -1) for matrix in matrices]
+    for places, matrix in zip(columns, matrices, strict=True):
         for j in range(n_kept):
             of_place = sparse.csc_array(matrix[j::n_kept])
             of_place.sort_indices()
             for i, (start, stop) in enumerate(itertools.pairwise(of_place.indptr)):
-                if start < stop:
+                if start < stop and 2 * len(found) <= n:
                     name = of_place.indices[start:stop].tobytes() + of_place.data[start:stop].tobytes()
                     places[j, i], _ = found.setdefault(name, (len(found), of_place[:, [i]]))
-        columns.append(places)
-    empty = sparse.csc_array((matrices[0].shape[0] // n_kept, 0))
-    return sparse.hstack([empty, *(column for _, column in found.values())], format="csr"), columns
+    return sparse.hstack([sparse.csc_array((n, 0)), *(one for _, one in found.values())], format="csr"), columns
 
 
 def _triangle(table: sparse.csr_array) -> np.ndarray:
@@ -188,7 +201,7 @@ def _triangle(table: sparse.csr_array) -> np.ndarray:
 class _Reader:
     """Reads arrays as linear functions of fewer than ``n`` numbers.
 
-    An array with fewer elements than the numbers of which it is made stands for itself.
+    An array stands for itself if it has fewer elements than the numbers that it is made of.
     """
 
     def __init__(self, n: int):
@@ -236,9 +249,9 @@ class _Reader:
         if isinstance(op, Dot) and all(one.type.ndim == 2 for one in inputs):
             left, right = inputs
             if (value := _constant(left)) is not None:
-                return self._total([(sparse.kron(value, sparse.eye_array(right.type.shape[1] or 0)), right)])
+                return self._total([(_kron(value, np.eye(right.type.shape[1] or 0)), right)])
             if (value := _constant(right)) is not None:
-                return self._total([(sparse.kron(sparse.eye_array(left.type.shape[0] or 0), value.T), left)])
+                return self._total([(_kron(np.eye(left.type.shape[0] or 0), value.T), left)])
         return None
 
     def _total(self, terms: Iterable[tuple[Any, Any]]) -> _Parts | None:
@@ -294,6 +307,13 @@ def _constant(x: Any) -> np.ndarray | None:
     if isinstance(x, Constant):
         return np.asarray(x.data)
     return evaluate_once(x) if all(isinstance(one, Constant) for one in graph_inputs([x])) else None
+
+
+def _kron(first: np.ndarray, second: np.ndarray) -> sparse.csr_array:
+    """Return the Kronecker product; one with a number is far faster without SciPy's."""
+    if 1 in (first.size, second.size):
+        return sparse.csr_array(first * second)
+    return sparse.kron(sparse.csr_array(first), sparse.csr_array(second), format="csr")
 
 
 def _gather(places: np.ndarray, n: int) -> sparse.csr_array:

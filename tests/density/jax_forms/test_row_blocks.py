@@ -157,7 +157,7 @@ def test_pairs_of_rows_are_not_cut():
 @pytest.mark.every(10)
 @pytest.mark.parametrize("seed", seeds(0, 30, 220))
 def test_random_models_in_blocks_of_rows_are_the_same(seed, monkeypatch):
-    monkeypatch.setattr("pymc_hais.density.rewrites.simplification._LIFTED_SIZE", ROWS)
+    monkeypatch.setattr("pymc_hais.density.rewrites.simplification.LIFTED_SIZE", ROWS)
     whole, cut, _ = both(build(seed, depth=1 if seed < 100 else 2), monkeypatch)
     assert_same(whole, cut)
 
