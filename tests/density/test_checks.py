@@ -306,6 +306,23 @@ def test_a_log_density_that_is_no_number_agrees_with_nothing():
         check_joint_logp(model, build_layout(model), np.zeros((1, 1)), np.array([-0.9]), np.ones(1))
 
 
+def test_digits_that_a_nearly_singular_matrix_loses_are_no_wrong_compilation():
+    """Factors of matrices are of ordinary precision in wide numbers, too; another backend rounds them otherwise."""
+    points = np.linspace(0.0, 1.0, 30)
+    distances = np.subtract.outer(points, points) ** 2
+    with pm.Model() as model:
+        length = pm.Normal("length", 1.0, 0.1)
+        covariance = pt.exp(-0.5 * distances / length**2) + 1e-12 * np.eye(30)
+        pm.MvNormal("y", np.zeros(30), cov=covariance, observed=np.random.default_rng(1).normal(size=30))
+    as_written, layout = model.compile_logp(mode="FAST_COMPILE"), build_layout(model)
+    positions = np.array([[1.0]])
+    rounded = np.array([as_written({"length": 1.0 + 8 * np.finfo(float).eps})])
+    assert abs(rounded - as_written({"length": 1.0})) > 10.0 * np.sqrt(np.finfo(float).eps) * abs(rounded)
+    check_joint_logp(model, layout, positions, rounded, np.abs(rounded))
+    with pytest.raises(RuntimeError, match="they differ by"):
+        check_joint_logp(model, layout, positions, 1.1 * rounded, np.abs(rounded))
+
+
 def test_bounds_are_checked_as_the_model_says():
     """Of a Wald distribution with a negative mean the formula gives a number all the same."""
     with pm.Model(check_bounds=False) as model:
