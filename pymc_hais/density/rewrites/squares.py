@@ -5,6 +5,7 @@ of ``[X y]``, which has as many rows as columns.  R is exact to rounding, as the
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -40,6 +41,8 @@ _PASSES = 40
 _MOST_WORK = 2e10
 #: Entries of a matrix up to which it is held in memory.
 _MOST_ENTRIES = 5e7
+#: Operations, one after the other, that an array is read through.
+_MOST_LEVELS = 40
 #: Rows that are decomposed at a time.
 _BLOCK = 4096
 
@@ -103,6 +106,11 @@ def _is_number(x: Variable) -> bool:
     return all(x.type.broadcastable)
 
 
+def _is_wide(factor: Any, x: Any) -> bool:
+    """Whether a factor has fewer elements than an array, and is no constant."""
+    return _is_held(factor) and _size(factor) < _size(x) and _constant(factor) is None
+
+
 def _without_factors(x: Any, is_factor: Callable[[Any], bool]) -> tuple[list[Any], Any]:
     """Take factors off an array, as long as one other array is left."""
     factors: list[Any] = []
@@ -121,7 +129,7 @@ def _fewer_rows(x: Any, kept: frozenset[int] = frozenset()) -> Any:
 
     Its rows are fewer along the other axes than those ``kept``, and the same for each place along these.
     """
-    if None in x.type.shape:
+    if not _is_held(x):
         return None
     if core_op(x, SolveTriangular) is not None:  # of each row
         factor, right = x.owner.inputs
@@ -130,7 +138,7 @@ def _fewer_rows(x: Any, kept: frozenset[int] = frozenset()) -> Any:
     factors, linear = _without_factors(x, _is_number)
     reader = _Reader(_size(x))
     if (parts := reader.read(linear)) is None:
-        factors, linear = _without_factors(x, lambda one: _size(one) < _size(x) and _constant(one) is None)
+        factors, linear = _without_factors(x, lambda one: _is_wide(one, x))
         parts = reader.read(linear)
     kept |= {axis for one in factors for axis in range(x.type.ndim) if not one.type.broadcastable[axis]}
     summed = [axis for axis in range(x.type.ndim) if axis not in kept]
@@ -207,52 +215,68 @@ class _Reader:
     def __init__(self, n: int):
         self.n = n
         self._known: dict[Variable, _Parts | None] = {}
+        self._depth = 0
 
     def read(self, x: Any) -> _Parts | None:
         """Return the parts of an array; None if they are not known."""
         if x not in self._known:
+            self._depth += 1
             self._known[x] = self._read(x)
+            self._depth -= 1
         return self._known[x]
 
     def _read(self, x: Any) -> _Parts | None:
-        shape = getattr(x.type, "shape", (None,))
-        if None in shape:
+        if not _is_held(x):
             return None
         if (value := _constant(x)) is not None:
-            is_held = np.isfinite(value).all()
-            return {_ONE: sparse.csr_array(value.astype(np.float64).reshape(-1, 1))} if is_held else None
+            is_finite = np.isfinite(value).all()
+            return {_ONE: sparse.csr_array(value.astype(np.float64).reshape(-1, 1))} if is_finite else None
         if not is_float(x):
             return None
-        parts = self._take_apart(x) if x.owner is not None else None
+        is_taken_apart = x.owner is not None and not _is_number(x) and self._depth <= _MOST_LEVELS
+        parts = self._take_apart(x) if is_taken_apart else None
         if parts is not None and sum(matrix.shape[1] for key, matrix in parts.items() if key != _ONE) <= _size(x):
             return parts if sum(matrix.nnz for matrix in parts.values()) <= _MOST_ENTRIES else None
         return {_Key(x): sparse.eye_array(_size(x), format="csr")} if _size(x) < self.n else None
 
     def _take_apart(self, x: Any) -> _Parts | None:
         op, inputs, numbers = x.owner.op, x.owner.inputs, scalar_op(x)
+        if isinstance(op, LAYOUT):
+            return self._laid_out(x)
+        if isinstance(op, Alloc):
+            inputs = inputs[:1]  # the others are the shape
+        if not all(map(_is_held, inputs)):
+            return None
         if isinstance(numbers, scalars.Mul | scalars.TrueDiv):
             return self._product(x)
-        if isinstance(numbers, LINEAR):
+        if isinstance(numbers, LINEAR) or isinstance(op, Alloc):
             signs = np.ones(len(inputs))
             signs[-1] = -1.0 if isinstance(numbers, scalars.Sub | scalars.Neg) else 1.0
             return self._total((sign * _spread(one, x), one) for sign, one in zip(signs, inputs, strict=True))
-        if isinstance(op, Alloc):
-            return self._total([(_spread(inputs[0], x), inputs[0])])
         if isinstance(op, Sum):
             kept = [1 if dim in axes_of(x.owner) else n for dim, n in enumerate(inputs[0].type.shape)]
             places = np.broadcast_to(np.arange(_size(x)).reshape(kept), inputs[0].type.shape)
             return self._total([(_gather(places, _size(x)).T, inputs[0])])
         if isinstance(op, Join):
             return self._total((_place(i, inputs, op.axis), one) for i, one in enumerate(inputs))
-        if isinstance(op, LAYOUT):
-            return self._laid_out(x)
         if isinstance(op, Dot) and all(one.type.ndim == 2 for one in inputs):
-            left, right = inputs
-            if (value := _constant(left)) is not None:
-                return self._total([(_kron(value, np.eye(right.type.shape[1] or 0)), right)])
-            if (value := _constant(right)) is not None:
-                return self._total([(_kron(np.eye(left.type.shape[0] or 0), value.T), left)])
+            return self._dot(*inputs)
         return None
+
+    def _dot(self, left: Any, right: Any) -> _Parts | None:
+        """Return the parts of a product with a constant matrix."""
+        if (value := _constant(left)) is not None:
+            constant, others, whole = value, right.type.shape[1], right
+        elif (value := _constant(right)) is not None:
+            constant, others, whole = value.T, left.type.shape[0], left
+        else:
+            return None
+        if constant.size * others > _MOST_ENTRIES or not np.isfinite(constant).all():
+            return None
+        matrix, same = sparse.csr_array(constant.astype(np.float64)), sparse.eye_array(others)
+        if others > 1:  # SciPy's product takes long even with a number
+            matrix = sparse.kron(*((matrix, same) if whole is right else (same, matrix)), format="csr")
+        return self._total([(matrix, whole)])
 
     def _total(self, terms: Iterable[tuple[Any, Any]]) -> _Parts | None:
         """Add arrays, each multiplied by a matrix."""
@@ -273,15 +297,16 @@ class _Reader:
         for i, one in enumerate(x.owner.inputs):
             is_divisor = i == 1 and isinstance(scalar_op(x), scalars.TrueDiv)
             if (value := _constant(one)) is not None:
-                if is_divisor and np.any(value == 0):
-                    return None
-                known = known / value if is_divisor else known * value
+                with np.errstate(all="ignore"):
+                    known = known / value if is_divisor else known * value
             elif _is_number(one):
                 factors.append(1.0 / one.dimshuffle() if is_divisor else one.dimshuffle())
             elif is_divisor or rest:
                 return None
             else:
                 rest.append(one)
+        if not np.isfinite(known).all():
+            return None
         inner = rest[0] if rest else pt.constant(np.ones((1,) * x.type.ndim))
         scaled = sparse.diags_array(np.broadcast_to(known, x.type.shape).ravel()) @ _spread(inner, x)
         parts = self._total([(scaled, inner)])
@@ -294,12 +319,21 @@ class _Reader:
         if any(one is None for one in known) or self.read(first) is None:
             return None
         storage: list[list[Any]] = [[None]]
-        x.owner.op.perform(x.owner, [np.arange(_size(first)).reshape(first.type.shape), *known], storage)
+        try:
+            x.owner.op.perform(x.owner, [np.arange(_size(first)).reshape(first.type.shape), *known], storage)
+        except IndexError:  # which the model itself is to raise
+            return None
         return self._total([(_gather(storage[0][0], _size(first)), first)])
 
 
+def _is_held(x: Any) -> bool:
+    """Whether an array has a known shape, and few enough elements for a matrix of its own."""
+    shape: Any = getattr(x.type, "shape", (None,))
+    return None not in shape and math.prod(shape) <= _MOST_ENTRIES
+
+
 def _size(x: Any) -> int:
-    return int(np.prod(x.type.shape))
+    return math.prod(x.type.shape)
 
 
 def _constant(x: Any) -> np.ndarray | None:
@@ -307,13 +341,6 @@ def _constant(x: Any) -> np.ndarray | None:
     if isinstance(x, Constant):
         return np.asarray(x.data)
     return evaluate_once(x) if all(isinstance(one, Constant) for one in graph_inputs([x])) else None
-
-
-def _kron(first: np.ndarray, second: np.ndarray) -> sparse.csr_array:
-    """Return the Kronecker product; one with a number is far faster without SciPy's."""
-    if 1 in (first.size, second.size):
-        return sparse.csr_array(first * second)
-    return sparse.kron(sparse.csr_array(first), sparse.csr_array(second), format="csr")
 
 
 def _gather(places: np.ndarray, n: int) -> sparse.csr_array:

@@ -119,6 +119,34 @@ def test_other_sums_of_squares_stay(name):
     assert new is old
 
 
+def test_a_long_chain_of_operations_is_no_error():
+    """As a loop over the steps of a series makes it."""
+
+    def steps(b, s):
+        level, found = b[:3], []
+        for t in range(150):
+            level = 0.9 * (level + COLUMN[t] * b[3:6])
+            found.append(level)
+        return pt.concatenate(found)
+
+    model = regression(steps, y=RNG.normal(size=450))
+    old, new, inputs = densities(model)
+    values = evaluate([old, new], inputs, [np.arange(9.0) / 9.0, np.asarray(0.0)])
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-11)
+
+
+def test_shapes_that_are_not_known_stay():
+    with pm.Model() as model:
+        b = pm.Normal("b", shape=9)
+        chosen = b[pt.nonzero(pt.as_tensor(np.arange(9)) * pm.math.sqr(b[0]) > -1.0)[0]]
+        pm.Normal("y", chosen.sum() + COLUMN + pt.concatenate([chosen, chosen])[:1], 1.0, observed=Y)
+    densities(model)
+
+
+def test_an_index_out_of_range_is_left_to_the_model():
+    densities(regression(lambda b, s: b[GROUP + 5]))
+
+
 def test_other_errors_than_normal_ones_stay():
     with pm.Model() as model:
         b = pm.Normal("b", shape=9)
