@@ -126,7 +126,7 @@ def test_a_long_chain_of_operations_is_not_read():
     """As a loop over the steps of a series makes it."""
     b = pt.vector("b", shape=(9,))
     level: Any = b[GROUP]
-    for t in range(400):
+    for t in range(3000):
         level = level[::-1] + COLUMN[t % N] * b[t % 9]
     assert squares._Reader(N).read(level) is None
 
