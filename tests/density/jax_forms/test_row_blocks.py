@@ -63,7 +63,7 @@ CUT = [logistic, groups, pairs_of_groups, heavy_tails, mixture, choices, cut_off
 
 def centred_by_its_mean():
     mean = pm.math.dot(DESIGN, pm.Normal("b", shape=4))
-    pm.Normal("y", mean - mean.mean(), 1.0, observed=VALUES)
+    pm.Laplace("y", mean - mean.mean(), 1.0, observed=VALUES)
 
 
 def effect_of_each_row():
@@ -72,23 +72,23 @@ def effect_of_each_row():
 
 def neighbours():
     mean = pm.math.dot(DESIGN, pm.Normal("b", shape=4))
-    pm.Normal("y", mean[1:] - mean[:-1], 1.0, observed=np.diff(VALUES))
+    pm.Laplace("y", mean[1:] - mean[:-1], 1.0, observed=np.diff(VALUES))
 
 
 def in_another_order():
     mean = pm.math.dot(DESIGN, pm.Normal("b", shape=4))
-    pm.Normal("y", mean[RNG.permutation(N)], 1.0, observed=VALUES)
+    pm.Laplace("y", mean[RNG.permutation(N)], 1.0, observed=VALUES)
 
 
 def one_table_after_another():
     mean = pm.math.dot(DESIGN, pm.Normal("b", shape=4))
-    pm.Normal("y", pm.math.concatenate([mean, -mean]), 1.0, observed=np.tile(VALUES, 2))
+    pm.Laplace("y", pm.math.concatenate([mean, -mean]), 1.0, observed=np.tile(VALUES, 2))
 
 
 def halves_of_a_table():
     mean = pm.math.dot(DESIGN, pm.Normal("b", shape=4))
     first, second = pt.split(pm.math.concatenate([mean, mean[:1]]), [N // 2, N - N // 2 + 1], axis=-1)
-    pm.Normal("y", pm.math.concatenate([first, -second])[:N], 1.0, observed=VALUES)
+    pm.Laplace("y", pm.math.concatenate([first, -second])[:N], 1.0, observed=VALUES)
 
 
 def shares_of_all():
