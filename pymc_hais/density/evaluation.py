@@ -106,9 +106,10 @@ def check_joint_logp(
     for i, value in differing.items():
         named = _point(model, layout, positions[i])
         forms = logp, written_anew, {variable: named[variable.name] for variable in model.value_vars}
-        # 16 roundings: of a few functions in each term, in both forms; and of the position, which factors of matrices
-        # near the singular ones magnify.  Wide numbers have no such factors.
-        changes = [abs(written(positions[i] * (1.0 + by * eps)) - value) for by in (-16.0, 16.0)]
+        # 16 roundings: of a few functions in each term, in both forms; and of the position.  Matrices that are nearly
+        # singular magnify these, and their factors are computed in ordinary precision among wide numbers, too.
+        nudge = 16.0 * eps * (np.arange(layout.n_dims) < layout.n_continuous)
+        changes = [abs(written(positions[i] * (1.0 + by)) - value) for by in (-nudge, nudge)]
         change = max(filter(np.isfinite, changes), default=0.0)
         allowed = tolerance[i] + 16.0 * eps * measure(positions[i]) + change
         difference = _compare_precisely(*forms, ours=joint[i], value=value, allowed=allowed, magnitude=magnitude[i])

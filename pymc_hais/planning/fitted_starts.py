@@ -20,7 +20,7 @@ from pymc_hais.tuning import PILOT_PARTICLES
 _NEAR_MOVES = 30
 #: Independent prior draws that a population must descend from to be fitted.
 _ENOUGH_TO_FIT = 8.0
-#: Independent draws of a fit that the particles of its pilot descend from, at least, if they are more from the prior.
+#: A fit is rejected if its pilot's particles descend from fewer draws than this, and the prior's pilot's from more.
 _FEWEST_FAMILIES = 20.0
 _NO_TIME = "The pilot ran out of time, so no fit was tried."
 
@@ -88,7 +88,7 @@ def _accept(tried: Trial, search: Search) -> Trial | str:
 
 
 def _variance_beside(tried: Trial, first: Trial) -> float:
-    """Return how much larger a fit's variance is than the first start's with as many temperatures; 1 if smaller."""
+    """Return how much larger the variance is from a fit than from the first start, at least 1, by their pilots."""
     if first.problem.n_rows > 1:
         return 1.0
     (fitted,), (pilot,) = tried.pilots, first.pilots
@@ -96,12 +96,13 @@ def _variance_beside(tried: Trial, first: Trial) -> float:
 
 
 def _keep_in_reserve(tried: Trial, search: Search) -> Trial:
-    """Keep the first start, which needs fewer temperatures; the fit of a single model is next if rounds refute that.
+    """Keep the first start, which is no dearer; the fit of a single model is next if rounds refute that.
 
     If a check refutes the fit, the first start is annealed in as many temperatures as the fit would be.
     """
     best = search.best
-    reason = f"From a fit to the pilot's particles, {tried.length:,} temperatures would be needed."
+    larger = ", of a larger variance each," if tried.length < best.length else ""
+    reason = f"From a fit to the pilot's particles, {tried.length:,} temperatures{larger} would be needed."
     if best.problem.n_rows > 1:
         return best.because(reason)
 

@@ -323,6 +323,18 @@ def test_digits_that_a_nearly_singular_matrix_loses_are_no_wrong_compilation():
         check_joint_logp(model, layout, positions, 1.1 * rounded, np.abs(rounded))
 
 
+def test_counts_are_compared_where_they_are():
+    """Half a nat is an error however much the next count would change the density."""
+    with pm.Model() as model:
+        k = pm.Poisson("k", 20.0)
+        pm.Normal("y", k, 0.5, observed=[1.0, 2.0, 3.0, 4.0])
+    value = np.array([model.compile_logp()({"k": np.array(3)})])
+    layout = build_layout(model)
+    check_joint_logp(model, layout, np.array([[3.0]]), value, np.abs(value))
+    with pytest.raises(RuntimeError, match=r"they differ by 0\.5 nats"):
+        check_joint_logp(model, layout, np.array([[3.0]]), value + 0.5, np.abs(value))
+
+
 def test_bounds_are_checked_as_the_model_says():
     """Of a Wald distribution with a negative mean the formula gives a number all the same."""
     with pm.Model(check_bounds=False) as model:

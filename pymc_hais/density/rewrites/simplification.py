@@ -109,7 +109,7 @@ def simplify_values(outputs: Sequence[Any], are_differentiated: bool = True) -> 
 
 def sum_fewer_squares(outputs: Sequence[Any]) -> list[Any]:
     """Sum the squares of a triangle instead of those of all rows of data, in simplified log densities."""
-    graph = FunctionGraph(outputs=list(outputs), clone=False, copy_inputs=False)
+    graph = FunctionGraph(outputs=list(outputs), clone=True, copy_inputs=False)
     fewer_squares.rewrite(graph)
     return list(graph.outputs)
 

@@ -1,9 +1,11 @@
-"""Sums of squares that are linear in few numbers: many rows of data become as many as there are numbers.
+"""Sums of squares of arrays that are linear in few numbers: as many rows as there are numbers have the same sum.
 
-For normal errors around a linear predictor, ``|y - X b|^2 = |R [-b, 1]|^2`` with the triangle R of the QR decomposition
-of ``[X y]``, which has as many rows as columns.  R is exact to rounding, as the products that it replaces are.
+For normal errors around a linear predictor, ``|y - X b|^2 = |R [c - b, 1]|^2`` with the triangle R of the QR
+decomposition of ``[X y - X c]``, which has as many rows as columns.  Here c are the least squares: without them R b and
+the rows that belong to y would be large numbers with a small difference, and digits would be lost.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable
@@ -35,12 +37,12 @@ from pymc_hais.density.rewrites.graphs import (
     squared,
 )
 
-#: What a pass over the rows beside the products of the predictor costs, in products of a dense matrix: measured 64.
+#: Products of a dense matrix that cost less than all operations on one row beside those of the predictor: some 64.
 _PASSES = 40
 #: Rows times squared columns up to which the decomposition takes seconds.
-_MOST_WORK = 2e10
-#: Entries of a matrix up to which it is held in memory.
-_MOST_ENTRIES = 5e7
+_MOST_WORK = 1e10
+#: Entries of a matrix up to which it is held in memory: 140 bytes each.
+_MOST_ENTRIES = 1.5e7
 #: Operations, one after the other, that an array is read through.
 _MOST_LEVELS = 40
 #: Rows that are decomposed at a time.
@@ -106,11 +108,6 @@ def _is_number(x: Variable) -> bool:
     return all(x.type.broadcastable)
 
 
-def _is_wide(factor: Any, x: Any) -> bool:
-    """Whether a factor has fewer elements than an array, and is no constant."""
-    return _is_held(factor) and _size(factor) < _size(x) and _constant(factor) is None
-
-
 def _without_factors(x: Any, is_factor: Callable[[Any], bool]) -> tuple[list[Any], Any]:
     """Take factors off an array, as long as one other array is left."""
     factors: list[Any] = []
@@ -125,74 +122,105 @@ def _without_factors(x: Any, is_factor: Callable[[Any], bool]) -> tuple[list[Any
 
 
 def _fewer_rows(x: Any, kept: frozenset[int] = frozenset()) -> Any:
-    """Return an array whose squares have the sum of another's, and which is cheaper; None where none is known.
+    """Return a shorter array whose squares have the same sum; None if none is known, or none that is cheaper.
 
-    Its rows are fewer along the other axes than those ``kept``, and the same for each place along these.
+    It is shorter along the axes that are summed; those ``kept`` have their length.
     """
     if not _is_held(x):
         return None
     if core_op(x, SolveTriangular) is not None:  # of each row
         factor, right = x.owner.inputs
-        rows = _fewer_rows(right, frozenset([1])) if x.type.ndim == 2 and factor.type.shape[0] == 1 else None
+        is_one = x.type.ndim == 2 and factor.type.ndim == 3 and factor.type.shape[0] == 1
+        rows = _fewer_rows(right, frozenset([1])) if is_one else None
         return None if rows is None else x.owner.op(factor, rows)
-    factors, linear = _without_factors(x, _is_number)
     reader = _Reader(_size(x))
+    factors, linear = _without_factors(x, _is_number)
     if (parts := reader.read(linear)) is None:
-        factors, linear = _without_factors(x, lambda one: _is_wide(one, x))
+        factors, linear = _without_factors(x, reader.is_wide)
         parts = reader.read(linear)
     kept |= {axis for one in factors for axis in range(x.type.ndim) if not one.type.broadcastable[axis]}
-    summed = [axis for axis in range(x.type.ndim) if axis not in kept]
-    rows = _of_triangle(parts, x.type, summed, sorted(kept)) if parts and summed else None
-    return None if rows is None else pt.mul(rows, *factors)
-
-
-def _of_triangle(parts: _Parts, whole: Any, summed: list[int], kept: list[int]) -> Any:
-    """Return the rows of R instead of those along the summed axes, laid out as an array of a type; None if dearer."""
-    shape, size = whole.shape, int(np.prod(whole.shape))
-    order = np.transpose(np.arange(size).reshape(shape), [*summed, *kept]).ravel()
-    n_kept = int(np.prod([shape[axis] for axis in kept]))
-    table, columns = _unfold([matrix[order] for matrix in parts.values()], n_kept)
-    n, n_columns = table.shape
-    is_used = [(one >= 0).any(axis=0) for one in columns]
-    n_numbers = sum(int(one.sum()) for key, one in zip(parts, is_used, strict=True) if key != _ONE)
-    n_rows = max(n_columns, LIFTED_SIZE)  # numbers of data are arguments of a program, which so serves other data
-    if not n_numbers or 2 * n_rows > n or n * n_columns**2 > _MOST_WORK:
+    found = _of_triangle(parts, x.type, kept) if parts else None
+    if found is None:
         return None
-    if n_rows * n_kept * n_numbers > sum(matrix.nnz for matrix in parts.values()) + _PASSES * size:
+    rows, numbers = found
+    rows = pt.mul(rows, *factors)
+    # R has zeros where the data have numbers: zero times infinity is to be infinite, too.
+    given = [pt.invert(pt.isnan(one).any()) for one in (numbers, *factors)]
+    is_lost = functools.reduce(pt.and_, given, pt.isnan(rows))
+    return pt.switch(is_lost, np.asarray(np.inf, rows.dtype), rows)
+
+
+def _of_triangle(parts: _Parts, whole: Any, kept: Iterable[int]) -> tuple[Any, Any] | None:
+    """Return the rows of R in place of those along the other axes than these, and the numbers; None if dearer.
+
+    The rows are laid out as an array of a type.
+    """
+    shape, kept = whole.shape, sorted(kept)
+    summed = [axis for axis in range(len(shape)) if axis not in kept]
+    order = np.transpose(np.arange(math.prod(shape)).reshape(shape), [*summed, *kept]).ravel()
+    n_kept = math.prod(shape[axis] for axis in kept)
+    matrices = {key: matrix[order] for key, matrix in parts.items()}
+    most = len(order) * _PASSES + sum(matrix.nnz for matrix in parts.values())  # of products
+    constant = matrices.pop(_ONE, None)
+    if not matrices or (found := _decompose([*matrices.values()], constant, n_kept, most)) is None:
+        return None
+    matrix, offset, used = found
+    numbers = pt.concatenate([key.elements(places) for key, places in zip(matrices, used, strict=True) if len(places)])
+    if constant is not None:
+        centre = np.linalg.lstsq(matrix, -offset)[0].astype(whole.dtype)
+        chosen = sparse.hstack([one[:, places] for one, places in zip(matrices.values(), used, strict=True)])
+        rest = sparse.csr_array(constant.toarray() + (chosen @ centre.astype(np.float64))[:, None])
+        if (found := _decompose([*matrices.values()], rest, n_kept, most)) is None:
+            return None
+        matrix, offset, _ = found
+        numbers = numbers - centre
+    rows = pt.dot(pt.constant(matrix.astype(whole.dtype)), numbers) + offset.astype(whole.dtype)
+    dims = {axis: i for i, axis in enumerate([summed[0], *kept])}
+    rows = rows.reshape((len(matrix) // n_kept, *(shape[axis] for axis in kept)))
+    return rows.dimshuffle([dims.get(axis, "x") for axis in range(len(shape))]), numbers
+
+
+def _decompose(
+    matrices: list[sparse.csr_array], constant: sparse.csr_array | None, n_kept: int, most: float
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]] | None:
+    """Return what R makes of matrices (rows * kept, k) side by side, of the constant, and the columns that are used.
+
+    None if the decomposition, or the product with more than ``most`` elements, is dearer than the rows.
+    """
+    n, n_numbers = matrices[0].shape[0] // n_kept, sum(matrix.shape[1] for matrix in matrices)
+    if n < 2 * LIFTED_SIZE or (n_kept == 1 and n * n_numbers**2 > _MOST_WORK):
+        return None
+    most_columns = int(min(n // 2, math.sqrt(_MOST_WORK / n)))
+    table, columns = _unfold([*matrices, *([] if constant is None else [constant])], n_kept, most_columns)
+    used = [np.flatnonzero((one >= 0).any(axis=0)) for one in columns[: len(matrices)]]
+    n_columns, n_used = table.shape[1], sum(map(len, used))
+    n_rows = max(n_columns, LIFTED_SIZE)  # numbers of data are arguments of a program, which so serves other data
+    if not n_used or n_columns > most_columns or n_rows * n_kept * n_used > most:
         return None
     # The last column is that of places without one.
-    triangle = np.pad(_triangle(table), [(0, n_rows - n_columns), (0, 1)]).astype(whole.dtype)
-    matrices, numbers, offset = [], [], np.zeros((), whole.dtype)
-    for key, places, used in zip(parts, columns, is_used, strict=True):
-        matrix = triangle[:, places[:, used]].reshape(n_rows * n_kept, -1)
-        if key == _ONE:
-            offset = matrix.sum(axis=1)
-        elif used.any():
-            matrices.append(matrix)
-            numbers.append(key.elements(np.flatnonzero(used)))
-    rows = pt.dot(pt.constant(np.concatenate(matrices, axis=1)), pt.concatenate(numbers)) + offset
-    # R has zeros where the data have numbers: zero times infinity is to be infinite as well.
-    rows = pt.switch(pt.isnan(rows), np.asarray(np.inf, rows.dtype), rows)
-    dims = {axis: i for i, axis in enumerate([summed[0], *kept])}
-    rows = rows.reshape((n_rows, *(shape[axis] for axis in kept)))
-    return rows.dimshuffle([dims.get(axis, "x") for axis in range(len(shape))])
+    triangle = np.pad(_triangle(table), [(0, n_rows - n_columns), (0, 1)])
+    found = [triangle[:, one[:, places]] for one, places in zip(columns[: len(matrices)], used, strict=True)]
+    offset = np.zeros(n_rows * n_kept) if constant is None else triangle[:, columns[-1]].ravel()
+    return np.concatenate(found, axis=2).reshape(n_rows * n_kept, n_used), offset, used
 
 
-def _unfold(matrices: list[sparse.csr_array], n_kept: int) -> tuple[sparse.csr_array, list[np.ndarray]]:
-    """Return the different columns of matrices (rows * kept, k), taken apart by the place that is kept.
+def _unfold(matrices: list[sparse.csr_array], n_kept: int, most: int) -> tuple[sparse.csr_array, list[np.ndarray]]:
+    """Return the distinct columns of matrices (rows * kept, k), each cut into one part for each place that is kept.
 
-    And which column each place and number has, (kept, k) of each matrix; -1 for none.  Once they are more than half of
-    the rows, the others are left out.
+    And, for each place and number (kept, k), the index of its column; -1 for a column of zeros.  Once there are more
+    than ``most``, the others are left out.
     """
     n = matrices[0].shape[0] // n_kept
     found: dict[bytes, tuple[int, Any]] = {}
     columns = [np.full((n_kept, matrix.shape[1]), -1) for matrix in matrices]
     for places, matrix in zip(columns, matrices, strict=True):
         for j in range(n_kept):
+            if len(found) > most:
+                break
             of_place = sparse.csc_array(matrix[j::n_kept])
             of_place.sort_indices()
             for i, (start, stop) in enumerate(itertools.pairwise(of_place.indptr)):
-                if start < stop and 2 * len(found) <= n:
+                if start < stop and len(found) <= most:
                     name = of_place.indices[start:stop].tobytes() + of_place.data[start:stop].tobytes()
                     places[j, i], _ = found.setdefault(name, (len(found), of_place[:, [i]]))
     return sparse.hstack([sparse.csc_array((n, 0)), *(one for _, one in found.values())], format="csr"), columns
@@ -215,7 +243,12 @@ class _Reader:
     def __init__(self, n: int):
         self.n = n
         self._known: dict[Variable, _Parts | None] = {}
+        self._constants: dict[Variable, np.ndarray | None] = {}
         self._depth = 0
+
+    def is_wide(self, factor: Any) -> bool:
+        """Whether a factor has fewer elements than the array that is read first, and is no constant."""
+        return _is_held(factor) and _size(factor) < self.n and self._constant(factor) is None
 
     def read(self, x: Any) -> _Parts | None:
         """Return the parts of an array; None if they are not known."""
@@ -228,7 +261,7 @@ class _Reader:
     def _read(self, x: Any) -> _Parts | None:
         if not _is_held(x):
             return None
-        if (value := _constant(x)) is not None:
+        if (value := self._constant(x)) is not None:
             is_finite = np.isfinite(value).all()
             return {_ONE: sparse.csr_array(value.astype(np.float64).reshape(-1, 1))} if is_finite else None
         if not is_float(x):
@@ -238,6 +271,15 @@ class _Reader:
         if parts is not None and sum(matrix.shape[1] for key, matrix in parts.items() if key != _ONE) <= _size(x):
             return parts if sum(matrix.nnz for matrix in parts.values()) <= _MOST_ENTRIES else None
         return {_Key(x): sparse.eye_array(_size(x), format="csr")} if _size(x) < self.n else None
+
+    def _constant(self, x: Any) -> np.ndarray | None:
+        """Return the value of a variable that depends on nothing; None for another one."""
+        if isinstance(x, Constant):
+            return np.asarray(x.data)
+        if x not in self._constants:
+            is_constant = all(isinstance(one, Constant) for one in graph_inputs([x]))
+            self._constants[x] = evaluate_once(x) if is_constant else None
+        return self._constants[x]
 
     def _take_apart(self, x: Any) -> _Parts | None:
         op, inputs, numbers = x.owner.op, x.owner.inputs, scalar_op(x)
@@ -265,9 +307,9 @@ class _Reader:
 
     def _dot(self, left: Any, right: Any) -> _Parts | None:
         """Return the parts of a product with a constant matrix."""
-        if (value := _constant(left)) is not None:
+        if (value := self._constant(left)) is not None:
             constant, others, whole = value, right.type.shape[1], right
-        elif (value := _constant(right)) is not None:
+        elif (value := self._constant(right)) is not None:
             constant, others, whole = value.T, left.type.shape[0], left
         else:
             return None
@@ -296,7 +338,7 @@ class _Reader:
         rest: list[Any] = []
         for i, one in enumerate(x.owner.inputs):
             is_divisor = i == 1 and isinstance(scalar_op(x), scalars.TrueDiv)
-            if (value := _constant(one)) is not None:
+            if (value := self._constant(one)) is not None:
                 with np.errstate(all="ignore"):
                     known = known / value if is_divisor else known * value
             elif _is_number(one):
@@ -315,8 +357,8 @@ class _Reader:
     def _laid_out(self, x: Any) -> _Parts | None:
         """Return the parts of elements that are picked, or laid out anew."""
         first, *rest = x.owner.inputs
-        known = [_constant(one) for one in rest]
-        if any(one is None for one in known) or self.read(first) is None:
+        known = [self._constant(one) for one in rest]
+        if any(one is None or one.dtype == object for one in known) or self.read(first) is None:
             return None
         storage: list[list[Any]] = [[None]]
         try:
@@ -329,18 +371,11 @@ class _Reader:
 def _is_held(x: Any) -> bool:
     """Whether an array has a known shape, and few enough elements for a matrix of its own."""
     shape: Any = getattr(x.type, "shape", (None,))
-    return None not in shape and math.prod(shape) <= _MOST_ENTRIES
+    return None not in shape and 0 < math.prod(shape) <= _MOST_ENTRIES
 
 
 def _size(x: Any) -> int:
     return math.prod(x.type.shape)
-
-
-def _constant(x: Any) -> np.ndarray | None:
-    """Return the value of a variable that depends on nothing; None for another one."""
-    if isinstance(x, Constant):
-        return np.asarray(x.data)
-    return evaluate_once(x) if all(isinstance(one, Constant) for one in graph_inputs([x])) else None
 
 
 def _gather(places: np.ndarray, n: int) -> sparse.csr_array:
