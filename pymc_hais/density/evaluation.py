@@ -106,16 +106,25 @@ def check_joint_logp(
     for i, value in differing.items():
         named = _point(model, layout, positions[i])
         forms = logp, written_anew, {variable: named[variable.name] for variable in model.value_vars}
-        # 16 roundings: of a few functions in each term, in both forms; and of the position.  Matrices that are nearly
-        # singular magnify these, and their factors are computed in ordinary precision among wide numbers, too.
-        nudge = 16.0 * eps * (np.arange(layout.n_dims) < layout.n_continuous)
-        changes = [abs(written(positions[i] * (1.0 + by)) - value) for by in (-nudge, nudge)]
-        change = max(filter(np.isfinite, changes), default=0.0)
-        allowed = tolerance[i] + 16.0 * eps * measure(positions[i]) + change
+        # 16 roundings: of a few functions in each term, in both forms; and of the position.
+        rounding = 16.0 * eps * measure(positions[i]) + _change_by_rounding(written, layout, positions[i], value)
+        allowed = tolerance[i] + rounding
         difference = _compare_precisely(*forms, ours=joint[i], value=value, allowed=allowed, magnitude=magnitude[i])
         if i == ranked[0]:  # of an unlikely draw any form may be rounded
             undecided = difference
     return undecided
+
+
+def _change_by_rounding(
+    written: Callable[[np.ndarray], float], layout: Layout, position: np.ndarray, value: float
+) -> float:
+    """Return by how much a log density changes where 16 roundings change its continuous variables.
+
+    Matrices that are nearly singular magnify these, and have factors of ordinary precision among wide numbers, too.
+    """
+    nudge = 16.0 * float(np.finfo(pytensor.config.floatX).eps) * (np.arange(layout.n_dims) < layout.n_continuous)
+    changes = [abs(written(position * (1.0 + by)) - value) for by in (-nudge, nudge)]
+    return max(filter(np.isfinite, changes), default=0.0)
 
 
 def _evaluate_some(
