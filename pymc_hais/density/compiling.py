@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
 from typing import Any
 
@@ -14,12 +14,15 @@ import pytensor.tensor as pt
 from pymc.model.transform.optimization import freeze_dims_and_data as pymc_freeze
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode, get_mode, predefined_modes
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, walk
 from pytensor.scalar.basic import Add, Clip, Mul, Second
 from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.core.process import filtered_warnings, one_thread
 from pymc_hais.density.compat import JOINS_TERMS, LOWER_XTENSOR, NOT_INTERPRETED, inline_inner_graph, without_initvals
@@ -123,6 +126,28 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
 def evaluate_once(graph: Any) -> np.ndarray:
     """Evaluate a graph without inputs: PyTensor's own ``eval`` would compile it."""
     return np.asarray(compile_interpreted([], [graph])()[0])
+
+
+def evaluate_known(variable: Any) -> np.ndarray | None:
+    """Compute what depends on constants, and on shapes that are known, alone; None for all else."""
+    if isinstance(variable, Constant):
+        return np.asarray(variable.data)
+    shapes: dict[Any, Any] = {}
+
+    def sources(one: TensorVariable) -> Sequence[Any]:
+        if one.owner and isinstance(one.owner.op, Shape | Shape_i) and None not in one.owner.inputs[0].type.shape:
+            shape = np.array(one.owner.inputs[0].type.shape, dtype=one.dtype)
+            shapes[one] = pt.constant(shape if isinstance(one.owner.op, Shape) else shape[one.owner.op.i])
+            return ()
+        return one.owner.inputs if one.owner else ()
+
+    found = list(walk([variable], sources, bfs=False))
+    if not all(isinstance(one, Constant) for one in found if one.owner is None):
+        return None
+    if not all(hasattr(one.owner, "clone_with_new_inputs") for one in found if one.owner):
+        return None  # the graph inside of an Op, which is frozen
+    (known,) = clone_replace([variable], shapes, rebuild_strict=False) if variable not in shapes else [shapes[variable]]
+    return evaluate_once(known)
 
 
 @untraced

@@ -16,12 +16,10 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.basic import GammaRV, InvGammaRV
 from scipy.special import expit, gammaln
 
-from pymc_hais.density.compiling import evaluate_once
+from pymc_hais.density.compiling import evaluate_known
 from pymc_hais.density.layout import Layout
 
 #: Shape of a gamma variable from which on its logarithm keeps its own coordinate: the tail is no longer than 20.
@@ -91,10 +89,6 @@ class Tails:
         return self.edges + z - self.signs * softplus(-self.signs * z) / self.shapes
 
 
-def _is_known(parameter: Any) -> bool:
-    return all(isinstance(one, Constant) for one in graph_inputs([parameter]))
-
-
 def find_tails(frozen: pm.Model, layout: Layout, owners: Sequence[str]) -> Tails:
     """Find the gamma and inverse gamma variables among the owners whose small shape and whose scale are constant."""
     parts: list[tuple[np.ndarray, ...]] = []
@@ -103,10 +97,10 @@ def find_tails(frozen: pm.Model, layout: Layout, owners: Sequence[str]) -> Tails
         op = rv.owner.op
         if not isinstance(op, GammaRV | InvGammaRV) or getattr(frozen.rvs_to_transforms[rv], "name", "") != "log":
             continue
-        parameters = list(op.dist_params(rv.owner))
-        if not all(_is_known(one) for one in parameters):
+        known = [evaluate_known(one) for one in op.dist_params(rv.owner)]
+        if any(one is None for one in known):
             continue
-        shape, scale = (np.broadcast_to(evaluate_once(one), layout.shapes[i]).ravel() for one in parameters)
+        shape, scale = (np.broadcast_to(one, layout.shapes[i]).ravel() for one in known if one is not None)
         sign = 1.0 if isinstance(op, GammaRV) else -1.0
         elements = np.arange(layout.offsets[i], layout.offsets[i + 1])
         with np.errstate(all="ignore"):

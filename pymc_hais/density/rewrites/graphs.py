@@ -1,5 +1,6 @@
 """Questions about variables of a graph, and other orders of their dimensions."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,18 @@ _KEEP_WHOLE = (scalars.Abs, scalars.Add, scalars.Maximum, scalars.Minimum, scala
 def held_value(variable: Any) -> Any:
     """Return what a constant or a shared variable holds, without a copy."""
     return variable.data if isinstance(variable, Constant) else variable.get_value(borrow=True)
+
+
+def places_of(shape: Any) -> np.ndarray:
+    """Return the numbers of the elements of an array, in C order."""
+    return np.arange(math.prod(shape)).reshape(tuple(shape))
+
+
+def laid_out(node: Any, places: np.ndarray, others: Sequence[Any]) -> np.ndarray:
+    """Return where a layout puts places, given its other inputs: it acts on them, not on the values it was made for."""
+    storage: list[list[Any]] = [[None]]
+    node.op.perform(node, [places, *others], storage)
+    return np.asarray(storage[0][0])
 
 
 def spread_out(variable: Variable) -> Any:

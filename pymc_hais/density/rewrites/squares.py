@@ -13,17 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
-from pytensor.graph.traversal import graph_inputs
 from pytensor.scalar import basic as scalars
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.math import Dot, Sum
 from scipy import sparse
 
 from pymc_hais.density.compat import SolveTriangular
-from pymc_hais.density.compiling import evaluate_once
+from pymc_hais.density.compiling import evaluate_known
 from pymc_hais.density.rewrites.few import sum_apart
 from pymc_hais.density.rewrites.gradients import QuadraticForm
 from pymc_hais.density.rewrites.graphs import (
@@ -33,6 +32,8 @@ from pymc_hais.density.rewrites.graphs import (
     axes_of,
     core_op,
     is_float,
+    laid_out,
+    places_of,
     scalar_op,
     squared,
 )
@@ -157,7 +158,7 @@ def _of_triangle(parts: _Parts, whole: Any, kept: Iterable[int]) -> tuple[Any, A
     """
     shape, kept = whole.shape, sorted(kept)
     summed = [axis for axis in range(len(shape)) if axis not in kept]
-    order = np.transpose(np.arange(math.prod(shape)).reshape(shape), [*summed, *kept]).ravel()
+    order = np.transpose(places_of(shape), [*summed, *kept]).ravel()
     n_kept = math.prod(shape[axis] for axis in kept)
     matrices = {key: matrix[order] for key, matrix in parts.items()}
     most = len(order) * _PASSES + sum(matrix.nnz for matrix in parts.values())  # of products
@@ -274,11 +275,8 @@ class _Reader:
 
     def _constant(self, x: Any) -> np.ndarray | None:
         """Return the value of a variable that depends on nothing; None for another one."""
-        if isinstance(x, Constant):
-            return np.asarray(x.data)
         if x not in self._constants:
-            is_constant = all(isinstance(one, Constant) for one in graph_inputs([x]))
-            self._constants[x] = evaluate_once(x) if is_constant else None
+            self._constants[x] = evaluate_known(x)
         return self._constants[x]
 
     def _take_apart(self, x: Any) -> _Parts | None:
@@ -297,10 +295,10 @@ class _Reader:
             return self._total((sign * _spread(one, x), one) for sign, one in zip(signs, inputs, strict=True))
         if isinstance(op, Sum):
             kept = [1 if dim in axes_of(x.owner) else n for dim, n in enumerate(inputs[0].type.shape)]
-            places = np.broadcast_to(np.arange(_size(x)).reshape(kept), inputs[0].type.shape)
+            places = np.broadcast_to(places_of(kept), inputs[0].type.shape)
             return self._total([(_gather(places, _size(x)).T, inputs[0])])
         if isinstance(op, Join):
-            return self._total((_place(i, inputs, op.axis), one) for i, one in enumerate(inputs))
+            return self._total(zip(_parts_of_join(inputs, op.axis), inputs, strict=True))
         if isinstance(op, Dot) and all(one.type.ndim == 2 for one in inputs):
             return self._dot(*inputs)
         return None
@@ -360,12 +358,11 @@ class _Reader:
         known = [self._constant(one) for one in rest]
         if any(one is None or one.dtype == object for one in known) or self.read(first) is None:
             return None
-        storage: list[list[Any]] = [[None]]
         try:
-            x.owner.op.perform(x.owner, [np.arange(_size(first)).reshape(first.type.shape), *known], storage)
+            places = laid_out(x.owner, places_of(first.type.shape), known)
         except IndexError:  # which the model itself is to raise
             return None
-        return self._total([(_gather(storage[0][0], _size(first)), first)])
+        return self._total([(_gather(places, _size(first)), first)])
 
 
 def _is_held(x: Any) -> bool:
@@ -385,14 +382,12 @@ def _gather(places: np.ndarray, n: int) -> sparse.csr_array:
 
 def _spread(x: Any, whole: Any) -> sparse.csr_array:
     """Return the matrix that repeats the elements of an array as another one does."""
-    return _gather(np.broadcast_to(np.arange(_size(x)).reshape(x.type.shape), whole.type.shape), _size(x))
+    return _gather(np.broadcast_to(places_of(x.type.shape), whole.type.shape), _size(x))
 
 
-def _place(i: int, arrays: Any, axis: int) -> sparse.csr_array:
-    """Return the matrix that puts one of several joined arrays in its place."""
-    sizes = [
-        np.arange(_size(x)).reshape(x.type.shape) if j == i else np.full(x.type.shape, -1) for j, x in enumerate(arrays)
-    ]
-    places = np.concatenate(sizes, axis=axis).ravel()
-    rows = np.flatnonzero(places >= 0)
-    return sparse.csr_array((np.ones(rows.size), (rows, places[rows])), (places.size, _size(arrays[i])))
+def _parts_of_join(arrays: Any, axis: int) -> Iterable[sparse.csc_array]:
+    """Return the matrices that put joined arrays in their places."""
+    ends = np.cumsum([_size(x) for x in arrays])
+    numbers = [places_of(x.type.shape) + end - _size(x) for x, end in zip(arrays, ends, strict=True)]
+    whole = _gather(np.concatenate(numbers, axis=axis), int(ends[-1])).tocsc()
+    return (whole[:, end - _size(x) : end] for x, end in zip(arrays, ends, strict=True))

@@ -14,15 +14,13 @@ import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import graph_inputs, walk
+from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor import constant
-from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
 from pymc_hais.density.compat import infer_shape, inline_inner_graph
-from pymc_hais.density.compiling import evaluate_once
+from pymc_hais.density.compiling import evaluate_known
 
 #: Elements times sites, or pairs of sites, beyond which single elements are no longer told apart.
 _MOST = 30_000_000
@@ -238,28 +236,6 @@ class Dependence:
         By pairs (n, n); and those (n,) that are taken to meet all others, as there would be too many pairs.
         """
         return self._links[span], self._crowded[span]
-
-
-def evaluate_known(variable: Any) -> np.ndarray | None:
-    """Compute what depends on constants, and on shapes that are known, alone; None for all else."""
-    if isinstance(variable, Constant):
-        return np.asarray(variable.data)
-    shapes: dict[Any, Any] = {}
-
-    def sources(one: TensorVariable) -> Sequence[Any]:
-        if one.owner and isinstance(one.owner.op, Shape | Shape_i) and None not in one.owner.inputs[0].type.shape:
-            shape = np.array(one.owner.inputs[0].type.shape, dtype=one.dtype)
-            shapes[one] = constant(shape if isinstance(one.owner.op, Shape) else shape[one.owner.op.i])
-            return ()
-        return one.owner.inputs if one.owner else ()
-
-    found = list(walk([variable], sources, bfs=False))
-    if not all(isinstance(one, Constant) for one in found if one.owner is None):
-        return None
-    if not all(hasattr(one.owner, "clone_with_new_inputs") for one in found if one.owner):
-        return None  # the graph inside of an Op, which is frozen
-    (known,) = clone_replace([variable], shapes, rebuild_strict=False) if variable not in shapes else [shapes[variable]]
-    return evaluate_once(known)
 
 
 def _infer_shape(variable: Variable) -> tuple[int | None, ...]:

@@ -32,10 +32,9 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, I
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, untraced
+from pymc_hais.density.compiling import compile_interpreted, evaluate_known, freeze_dims_and_data, untraced
 from pymc_hais.density.layout import Layout, on_position
 from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR
-from pymc_hais.density.sites.dependence import evaluate_known
 from pymc_hais.density.sites.variables import SiteVariable
 
 #: The least and the largest value that the elements of an array may have.

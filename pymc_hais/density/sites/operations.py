@@ -17,7 +17,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, I
 from scipy import sparse
 
 from pymc_hais.density.compat import indices_from_subtensor
-from pymc_hais.density.rewrites.graphs import LINEAR
+from pymc_hais.density.rewrites.graphs import LINEAR, laid_out, places_of
 from pymc_hais.density.sites.dependence import Dependence, Reach, anything, reach_of
 
 #: Most products of a matrix product that are examined one by one.
@@ -79,11 +79,6 @@ def _(op: CAReduce, node: Apply, walk: Dependence) -> Reach | None:
         sizes = [1 if axis in axes else size for axis, size in enumerate(walk.shape(inner))]
         reach = _gather_all(reach, np.broadcast_to(places_of(sizes), walk.shape(inner)).ravel(), int(np.prod(sizes)))
     return reach if isinstance(op, Sum) else walk.mix([reach])
-
-
-def places_of(shape: Any) -> np.ndarray:
-    """Return the numbers of the elements of an array, in C order."""
-    return np.arange(int(np.prod(shape, dtype=int))).reshape(tuple(shape))
 
 
 @reach_of.register
@@ -158,9 +153,7 @@ def rearranged(op: Op, node: Apply, walk: Dependence) -> Reach | None:
         return reach
     if None in walk.shape(table) or any(value is None for value in values):
         return reach.united()
-    storage: list[list[Any]] = [[None]]  # the operation acts on places, not on the values that it was made for
-    node.op.perform(node, [places_of(walk.shape(table)), *values], storage)
-    return reach.take(np.asarray(storage[0][0]))
+    return reach.take(laid_out(node, places_of(walk.shape(table)), values))
 
 
 @reach_of.register(Alloc)
