@@ -65,7 +65,7 @@ before_gradient = EquilibriumGraphRewriter(
     max_use_ratio=10,
 )
 #: For log densities that are evaluated, not read.
-fewer_squares = dfs_rewriter(squares.local_sum_of_squares)
+fewer_squares = dfs_rewriter(squares.local_sum_of_squares, squares.local_scatter_of_few)
 #: For log densities and gradients together: first, and after PyTensor's own rewrites.
 write_out = dfs_rewriter(_local_write_out)
 after_gradient = EquilibriumGraphRewriter(

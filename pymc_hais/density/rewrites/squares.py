@@ -19,6 +19,7 @@ from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar import basic as scalars
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from scipy import sparse
 
 from pymc_hais.density.compat import SolveTriangular
@@ -46,6 +47,8 @@ _MOST_WORK = 1e10
 _MOST_ENTRIES = 1.5e7
 #: Operations, one after the other, that an array is read through.
 _MOST_LEVELS = 40
+#: A number beyond all that have a part in a density; its product with a constant is finite.
+_HUGE = 1e30
 #: Rows that are decomposed at a time.
 _BLOCK = 4096
 
@@ -58,6 +61,8 @@ class _Key(NamedTuple):
 
     def elements(self, used: np.ndarray) -> Any:
         """Return the chosen elements as a graph."""
+        if self == _ONE:
+            return pt.ones(len(used))
         own = [] if self.array is None else [self.array.ravel()]
         own = [one if len(used) == _size(self.array) else one[used] for one in own]
         return pt.mul(*own, *self.factors).reshape((len(used),))
@@ -88,6 +93,40 @@ def local_sum_of_squares(fgraph: FunctionGraph, node: Apply) -> list[Any] | None
     return sum_apart(node, sum_of)
 
 
+@node_rewriter([AdvancedIncSubtensor])
+def local_scatter_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
+    """Add elements that are linear in few numbers by a product of these with a constant matrix."""
+    inputs: list[Any] = node.inputs
+    (whole, added, *indices), op = inputs, node.op
+    if op.set_instead_of_inc or op.ignore_duplicates or not (is_float(whole) and _is_held(whole) and _is_held(added)):
+        return None
+    known = [evaluate_known(one) for one in indices]
+    if _size(added) < 2 * LIFTED_SIZE or any(one is None or one.dtype == object for one in known):
+        return None
+    if (parts := _Reader(_size(added)).read(added)) is None:
+        return None
+    picked = AdvancedSubtensor(op.idx_list).make_node(whole, *indices)
+    try:
+        places = laid_out(picked, places_of(whole.type.shape), known)
+    except IndexError:  # which the model itself is to raise
+        return None
+    spread = _gather(np.broadcast_to(places_of(added.type.shape), places.shape), _size(added))
+    scatter = _gather(places, _size(whole)).T @ spread
+    matrices = {key: sparse.csc_array(scatter @ part) for key, part in parts.items()}
+    used = {key: np.flatnonzero(np.diff(matrix.indptr)) for key, matrix in matrices.items()}
+    if sum(map(len, used.values())) * _size(whole) > _size(added) * _PASSES:
+        return None
+    terms = [
+        # The matrix has zeros where nothing is added: infinity is to stay out of these places.
+        pt.constant(matrix[:, used[key]].toarray().astype(whole.dtype))
+        @ pt.clip(key.elements(used[key]), -_HUGE, _HUGE)
+        for key, matrix in matrices.items()
+        if len(used[key])
+    ]
+    total: Any = functools.reduce(pt.add, terms).reshape(whole.type.shape) if terms else 0.0
+    return [node.outputs[0].type.filter_variable(whole + total)]
+
+
 def _fewer_squares(x: Any) -> Any:
     """Return the sum of an array of squares, or of quadratic forms of rows, from fewer rows; None for other arrays."""
     if isinstance(getattr(x.owner, "op", None), QuadraticForm):
@@ -95,7 +134,7 @@ def _fewer_squares(x: Any) -> Any:
         rows = _fewer_rows(vectors, frozenset([1]))
         return None if rows is None else x.owner.op(covariance, rows).sum()
     base = squared(x)
-    rows = None if base is None else _fewer_rows(base)
+    rows = None if base is None or not is_float(base) else _fewer_rows(base)
     return None if rows is None else pt.sqr(rows).sum()
 
 
@@ -163,6 +202,10 @@ def _of_triangle(parts: _Parts, whole: Any, kept: Iterable[int]) -> tuple[Any, A
     matrices = {key: matrix[order] for key, matrix in parts.items()}
     most = len(order) * _PASSES + sum(matrix.nnz for matrix in parts.values())  # of products
     constant = matrices.pop(_ONE, None)
+    if not matrices and constant is not None and constant.nnz and not kept and len(order) >= 2 * LIFTED_SIZE:
+        alone, largest = np.zeros((LIFTED_SIZE, *(1,) * (len(shape) - 1)), dtype=whole.dtype), abs(constant).max()
+        alone.flat[0] = largest * sparse.linalg.norm(constant / largest)
+        return pt.constant(alone), pt.zeros(0, dtype=whole.dtype)
     if not matrices or (found := _decompose([*matrices.values()], constant, n_kept, most)) is None:
         return None
     matrix, offset, used = found

@@ -235,3 +235,72 @@ def test_no_digit_is_lost_far_from_zero():
     exact = float(-0.5 * np.sum(rest**2) - N * np.log(0.1 * np.sqrt(2.0 * np.pi)))
     values = evaluate([old, new], inputs, [b, np.asarray(0.0)])[:2]
     np.testing.assert_allclose(values, exact, rtol=1e-9)
+
+
+PLACES = np.random.default_rng(5).integers(0, 12, size=200)
+ADDED = np.random.default_rng(6).normal(size=200)
+#: Name -> what is added to zeros of which shape, at which indices, as a function of a vector (6,).
+SCATTERED = {
+    "repeated indices": ((12,), (PLACES,), lambda x: x[0] * ADDED + x[1] - 2.0),
+    "indices from the end": ((12,), (PLACES - 12,), lambda x: x[PLACES % 6] * ADDED),
+    "two indices": ((12, 3), (PLACES, PLACES % 3), lambda x: x[PLACES % 3] / x[5]),
+    "rows of a table": ((12, 3), (PLACES,), lambda x: pt.constant(ADDED)[:, None] * x[:3]),
+    "a table of indices": ((12,), (PLACES.reshape(20, 10),), lambda x: pt.reshape(x[0] * ADDED + x[2], (20, 10))),
+    "a mask": ((300,), (np.arange(300) % 3 > 0,), lambda x: x[0] * ADDED),
+    "a slice beside": ((4, 12), (slice(1, 3), PLACES), lambda x: pt.stack([x[0] * ADDED, x[1] * ADDED])),
+}
+
+
+def _scattered(name):
+    shape, indices, build = SCATTERED[name]
+    x = pt.vector("x", shape=(6,))
+    whole = pt.full(shape, x[4])
+    added = whole[indices].inc(build(x))
+    weights = np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape)
+    return x, (weights * added).sum()
+
+
+@pytest.mark.parametrize("name", SCATTERED)
+def test_what_is_added_at_indices_is_a_product(name):
+    x, graph = _scattered(name)
+    (written,) = sum_fewer_squares([graph])
+    ops = {type(node.op).__name__ for node in FunctionGraph(outputs=[written], clone=True).toposort()}
+    assert "AdvancedIncSubtensor" not in ops
+    functions = [pytensor.function([x], [one, pytensor.grad(one, x)], mode="FAST_COMPILE") for one in (graph, written)]
+    for seed in range(3):
+        point = np.random.default_rng(seed).normal(size=6)
+        for own, other in zip(*(function(point) for function in functions), strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-12)
+
+
+def test_infinity_that_is_added_stays_in_its_place():
+    x = pt.vector("x", shape=(6,))
+    (written,) = sum_fewer_squares([pt.zeros(12)[PLACES].inc(x[PLACES % 6] * np.ones(200))])
+    found = pytensor.function([x], written, mode="FAST_COMPILE")(np.array([np.inf, 1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert (np.abs(found) >= 1e30).tolist() == [place % 6 == 0 for place in range(12)]
+
+
+@pytest.mark.parametrize("added", [np.zeros(200), np.full(200, 2.5)])
+def test_constants_are_added_once(added):
+    x = pt.vector("x", shape=(12,))
+    (written,) = sum_fewer_squares([x[PLACES].inc(pt.constant(added))])
+    found = pytensor.function([x], written, mode="FAST_COMPILE")(np.arange(12.0))
+    np.testing.assert_allclose(found, np.arange(12.0) + np.bincount(PLACES, added, 12))
+
+
+def test_other_additions_stay():
+    x = pt.vector("x", shape=(500,))
+    many = pt.zeros(12)[PLACES].inc(pt.exp(x[:200]))
+    few = pt.zeros(12)[PLACES[:20]].inc(x[:20])
+    for graph in (many, few, pt.zeros(12)[PLACES].set(x[0] * ADDED)):
+        (written,) = sum_fewer_squares([graph])
+        assert equal_computations([written], [graph])
+
+
+@pytest.mark.parametrize("size", [1e-170, 1.0, 1e170])
+def test_a_sum_of_squares_of_constants_is_one_of_a_few(size):
+    x = pt.scalar("x")
+    (written,) = sum_fewer_squares([pt.sqr(pt.constant(size * ADDED) / x).sum()])
+    found = pytensor.function([x], written, mode="FAST_COMPILE")
+    assert all(node.outputs[0].type.shape != (200,) for node in FunctionGraph(outputs=[written], clone=True).toposort())
+    np.testing.assert_allclose(found(size * 2.0), 0.25 * np.sum(ADDED**2))
