@@ -47,6 +47,7 @@ class Opened:
     model: Any  # with the data as they were when the call began
     arguments: dict[str, Any]  # of the call, with those of :func:`compile` in place of its own
     build_outputs: Callable[..., Any]  # as :func:`pymc_hais.density.build_outputs`, without the model
+    is_compiled: bool = False  # whether :func:`compile` has compiled the model as it is
 
 
 def open_model(given: dict[str, Any]) -> Opened:
@@ -143,7 +144,7 @@ class CompiledModel:
         with self._opening:
             data = self._read()
         own = self._choices if given.get("plan") is None else {**self._choices, "reference": given["reference"]}
-        return Opened(data.model, {**given, **own}, lambda *args: self._build_outputs(data, *args))
+        return Opened(data.model, {**given, **own}, lambda *args: self._build_outputs(data, *args), is_compiled=True)
 
     def _read(self) -> _DataSet:
         """Take the present data, in a copy of the model that has the machine code."""

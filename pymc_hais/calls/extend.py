@@ -19,7 +19,7 @@ from pymc_hais.density.compat import RandomState, default_theme
 from pymc_hais.inputs.arguments import explain_unknown
 from pymc_hais.inputs.request import Request, read
 from pymc_hais.inputs.results import check_goes_on, check_model_of, open_result, read_backend, read_evidence, read_whole
-from pymc_hais.planning.building import compile_start
+from pymc_hais.planning.building import compile_integrated, was_integrated
 from pymc_hais.planning.choose import choose
 from pymc_hais.results.datatree import to_extended_tree
 from pymc_hais.results.report import log_nothing_added
@@ -112,19 +112,24 @@ def extend(
     model = opened.model
     record, old = read_whole(result)
     attrs = result["posterior"].attrs
-    check_model_of(record.made, model)
+    if not was_integrated(record.made.layout, model):
+        check_model_of(record.made, model)
     request = _read_request(opened, record, result, added)
     number = int(attrs.get("extensions", 0)) + 1
     with request.runner() as runner:
         runner = runner.branch(Branch.EXTENSION, number)
         with runner.progress:
-            problem, plan = choose(compile_start(model, request.start, runner))
+            search, integrated = compile_integrated(model, request.start, runner, opened.is_compiled)
+            if integrated is not None:
+                check_model_of(record.made, integrated.model)
+            problem, plan = choose(search)
             runner.used.clear()  # the rounds of an extension have random numbers of their own
             plan = replace(plan, tail=record.tail, draws_each=record.draws_each)  # of the same data
             ladder = plan.ladder(problem, len(plan.made.ladder.schedule))
             before = read_evidence(result, old, problem, plan, ladder)
-            named = opened.build_outputs(problem.layout, None, True)
-            check_goes_on(result, named(np.zeros((1, 1, problem.layout.n_dims))))
+            layout = problem.layout if integrated is None else integrated.whole
+            named = opened.build_outputs(layout, None, True)
+            check_goes_on(result, named(np.zeros((1, 1, layout.n_dims))))
             if target_se is not None:
                 extended = reach_target(before, target_se, runner)
             else:
@@ -136,7 +141,7 @@ def extend(
             return result.copy()
         if target_se is None and attrs["target_se"] > 0.0:  # of the first run, which the findings judge by
             runner = runner.with_sampling(target_se=float(attrs["target_se"]))
-        return runner.finish(lambda: to_extended_tree(result, before, extended, named, runner))
+        return runner.finish(lambda: to_extended_tree(result, before, extended, named, runner, model, integrated))
 
 
 def _check_added(added: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ from pymc_hais.inputs.request import Request, read
 from pymc_hais.inputs.results import log_marginal_likelihood
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.opinions.opinions import ask_others
-from pymc_hais.planning.building import compile_start
+from pymc_hais.planning.building import compile_integrated
 from pymc_hais.planning.choose import choose
 from pymc_hais.results.datatree import to_datatree, to_fixed_tree
 from pymc_hais.results.report import log_line, log_model, silenced
@@ -100,7 +100,8 @@ def sample_hais(
         - "fitted": a defensive mixture of the prior (a tenth of the draws; a Student-t where the prior is improper)
           and a Gaussian or Student-t fitted to a pilot's final particles;
         - "auto": the prior or "fitted", whichever is predicted to cost less, or a fit of the curvature at the mode;
-          the log and the attributes of the result say which one was taken, and why.
+          the log and the attributes of the result say which one was taken, and why.  Normal variables with normal data
+          are integrated out, and drawn after the run, where this is proven to be exact.
     modes : dict, DataTree or list of these, optional
         Points that lead to modes of the posterior: a dict, such as :func:`pymc.find_MAP` returns, a result of
         ``pm.sample`` or of this function, or several of these.  A search climbs the density from there, and
@@ -250,8 +251,8 @@ def _sample(opened: Opened, request: Request) -> DataTree:
     with runner:
         log_model(model)
         with runner.progress:
-            search = compile_start(model, start, runner)
-            layout = search.problem.layout
+            search, integrated = compile_integrated(model, start, runner, opened.is_compiled)
+            layout = search.problem.layout if integrated is None else integrated.whole
             named = opened.build_outputs(layout, output.var_names, output.include_transformed)
             check_labels(model, named(np.zeros((1, 1, layout.n_dims))), output)
             check_memory(runner.sampling.draws, runner.sampling.chains, layout.n_dims)
@@ -264,7 +265,7 @@ def _sample(opened: Opened, request: Request) -> DataTree:
             evidence = replace(evidence, posterior=posterior)
             runner.progress.is_cut = runner.ledger.is_interrupted
             runner.progress.conclude(f"{evidence.estimate:.2f}")
-        return own.finish(lambda: to_datatree(evidence, named, output, own))
+        return own.finish(lambda: to_datatree(evidence, named, output, own, model, integrated))
 
 
 def paper_settings(n_distributions: int) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Use(Enum):
     MARGINS = Purpose.CHECK, 6  # draws that show the margins of a reference
     RAYS = Purpose.CHECK, 7  # directions along which tails are measured
     LIKELIEST = Purpose.CHECK, 8  # draws whose likeliest one bounds a sum over states
+    INTEGRATED = Purpose.CHECK, 9  # posterior draws of variables that are integrated out
 
     MISSED = Purpose.MODES, 0  # choices of the search after a run, and draws around its modes
     SEARCH = Purpose.MODES, 1  # reference draws that this search starts from

@@ -1,5 +1,6 @@
 """A model -> the search for its start: compiled for the first reference, without running anything."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -7,17 +8,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_hais.core.annealing import anneal, move
-from pymc_hais.core.seeds import Branch, Stream
+from pymc_hais.core.messages import quoted
+from pymc_hais.core.seeds import Branch, Stream, Use
 from pymc_hais.core.weights import systematic
-from pymc_hais.density import Model, custom_names, discrete_names, has_normal_fields, is_model, periodic_names
+from pymc_hais.density import Layout, Model, custom_names, discrete_names, has_normal_fields, is_model, periodic_names
 from pymc_hais.kernels import Hamiltonian
+from pymc_hais.latent.rows import Integrated
 from pymc_hais.planning.follow import compile_known
 from pymc_hais.planning.mass import build_inside, find_mass, fit_prior
 from pymc_hais.planning.rays import widened
 from pymc_hais.planning.starts import Search, StartOptions, first_reference, heavy_reference, is_auto, takes_fit
 from pymc_hais.problem.building import build_problem, with_reference
+from pymc_hais.problem.kept import find_integrated
 from pymc_hais.problem.parameter_path import build_parameter_problem, is_geometric
-from pymc_hais.problem.problem import Problem
+from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.references import (
     AnnealedModel,
     Draws,
@@ -31,6 +35,8 @@ from pymc_hais.run.plan import Plan
 from pymc_hais.runner.runner import Runner
 from pymc_hais.tuning import Recipe, build_ladder, suggest_length
 
+_log = logging.getLogger("pymc.hais")
+
 
 class _Ratio(NamedTuple):
     """How a reference model is annealed, and how wide the start is where the prior cannot be drawn."""
@@ -42,6 +48,44 @@ class _Ratio(NamedTuple):
 
 
 _RATIO = _Ratio()
+
+
+def was_integrated(layout: Layout, model: Model) -> bool:
+    """Whether the run that made a layout sampled some of the model's free variables only."""
+    return set(layout.owners) < {rv.name for rv in model.free_RVs}
+
+
+def compile_integrated(
+    model: Model, start: StartOptions, runner: Runner, is_compiled: bool = False
+) -> tuple[Search, Integrated | None]:
+    """Compile a model with rows of normal variables integrated out: for the default start, or as a plan's run did.
+
+    The model stays as it is if it has no such rows, if floating point would not hold the integral at draws of the
+    prior, or if it is compiled already.
+
+    Raises ValueError if the variables that the plan's run integrated out are not found in the model.
+    """
+    if start.plan is not None:
+        is_asked = was_integrated(start.plan.made.layout, model)
+    else:
+        is_plain = is_auto(start.reference) and is_geometric(start.path) and start.points is None
+        is_asked = is_plain and not (runner.compiler.kernel.constraints or is_compiled)
+    found = find_integrated(model) if is_asked else None
+    if start.plan is not None and is_asked:
+        gone = [rv.name for rv in model.free_RVs if rv.name not in start.plan.made.layout.owners]
+        if found is None or set(found.rows.owners) != set(gone):
+            raise ValueError(
+                f"The run of `plan` integrated {quoted(gone)} out, which is not possible in this model: that its log "
+                "density is quadratic in the same variables is not proven. Leave the plan out."
+            )
+    if found is None:
+        return compile_start(model, start, runner), None
+    search = compile_start(found.model, start, runner)
+    drawn = search.problem.reference.draw(CHUNK, runner.seeds.of(Use.INTEGRATED))
+    if start.plan is None and not found.holds(drawn.positions[~drawn.clipped]):
+        return compile_start(model, start, runner), None
+    _log.info(f"Integrated out, as they are normal given all else: [{', '.join(found.rows.owners)}]")
+    return search, found
 
 
 def compile_start(model: Model, start: StartOptions, runner: Runner) -> Search:

@@ -14,7 +14,7 @@ from xarray import Dataset, DataTree
 
 from pymc_hais.core.files import encode, replacing
 from pymc_hais.core.process import one_thread
-from pymc_hais.core.seeds import Purpose
+from pymc_hais.core.seeds import Purpose, Use
 from pymc_hais.core.weights import log_mean_exp, systematic
 from pymc_hais.density.compat import find_constants, find_observations, without_initvals
 from pymc_hais.density.points import evaluate_data_terms, evaluate_fixed
@@ -22,6 +22,7 @@ from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import LogZEstimate, Round, to_estimate
 from pymc_hais.inputs.labels import Output, as_dataset, label_data, labels_of
 from pymc_hais.inputs.results import COUNTS, EVIDENCE, KEPT, NUMBERS, PLAN, RECORD, RESULT, findings_as_json
+from pymc_hais.latent.rows import Integrated
 from pymc_hais.results.diagnose import unfinished, with_findings
 from pymc_hais.results.report import PACKAGES, attributes, attributes_of_call, log_extension, log_outcome, quantity_of
 from pymc_hais.run.evidence import Evidence, Modes, PosteriorDraws
@@ -36,35 +37,43 @@ _ADDED_UP = ("n_gradients", "n_gradients_diagnosis", "sampling_time", "total_tim
 
 
 def to_datatree(
-    evidence: Evidence, named: Callable[[np.ndarray], dict[str, np.ndarray]], output: Output, runner: Runner
+    evidence: Evidence,
+    named: Callable[[np.ndarray], dict[str, np.ndarray]],
+    output: Output,
+    runner: Runner,
+    model: pm.Model,
+    integrated: Integrated | None,
 ) -> DataTree:
     """Diagnose a run of one model that has posterior draws, and label it as ArviZ expects.
 
-    ``named`` turns flat vectors (..., D) into the variables that the result keeps.  What cannot be added is a finding:
-    a finished run is never lost.
+    ``named`` turns flat vectors (..., D) of the model into the variables that the result keeps.  What is integrated out
+    of the model is drawn.  What cannot be added is a finding: a finished run is never lost.
     """
-    model, unflatten, draws = evidence.problem.model, evidence.problem.layout.unflatten, evidence.posterior
+    layout, draws = evidence.problem.layout if integrated is None else integrated.whole, evidence.posterior
     assert draws is not None
+    modes = None
     if (found := evidence.modes) is not None:
-        some = replace(found, values=unflatten(found.positions))
-        own = runner.attempt(
-            "the modes in the variables' own spaces", lambda: replace(some, values=named(some.positions)), some
-        )
-        evidence = replace(evidence, modes=own)
+        places = found.positions if integrated is None else integrated.complete(found.positions)
+        some = layout.unflatten(places)
+        own = runner.attempt("the modes in the variables' own spaces", lambda: named(places), some)
+        evidence = replace(evidence, modes=replace(found, values=own))
+        modes = replace(found, values=own, positions=places, layout=layout)
+    positions = _complete(draws.positions, integrated, runner)
     values = runner.attempt(
         "the draws in the variables' own spaces (they are in the unconstrained one)",
-        lambda: named(draws.positions),
-        unflatten(draws.positions),
+        lambda: named(positions),
+        layout.unflatten(positions),
     )
     n_rounds = runner.used[Purpose.ROUND] - 1
     plan = runner.attempt("the plan", lambda: evidence.finished_plan(n_rounds), None)
     estimate = with_findings(evidence, runner)
     log_outcome(estimate, evidence, runner)
     attrs, labels = attributes(evidence, runner), labels_of(model, output, values)
+    if integrated is not None:
+        attrs["integrated_out"] = ", ".join(integrated.rows.owners)
     posterior = as_dataset(values, attrs=attrs, **labels)
     stats = as_dataset(_stats_of(draws))
     stats["log_marginal_likelihood"] = ("chain", evidence.run.log_z - estimate.log_prior_mass)
-    modes = evidence.modes
     added = _add_groups(
         {
             "modes": lambda: modes and modes_group(modes, runner.ledger),
@@ -83,16 +92,18 @@ def to_extended_tree(
     extended: Evidence,
     named: Callable[[np.ndarray], dict[str, np.ndarray]],
     runner: Runner,
+    model: pm.Model,
+    integrated: Integrated | None,
 ) -> DataTree:
     """Join a result, with its evidence, and its extension, which has new draws.
 
-    ``named`` turns flat vectors (..., D) into the variables that the result keeps.
+    ``named`` and what is integrated out of the model are as :func:`to_datatree` takes them.
     """
     draws = extended.posterior
     assert draws is not None
     estimate = with_findings(extended, runner, before.estimate.findings)
     log_extension(before.estimate, estimate, extended, runner)
-    more, values = attributes_of_call(extended, runner), named(draws.positions)
+    more, values = attributes_of_call(extended, runner), named(_complete(draws.positions, integrated, runner))
     # More draws of the same chains, or more chains.
     axis = 1 if len(estimate.per_chain) == len(before.run.log_z) else 0
     old = idata["posterior"].to_dataset()
@@ -114,8 +125,15 @@ def to_extended_tree(
         if name in idata.children
     }
     kept = {name: idata[name].to_dataset() for name in KEPT if name in idata.children}
-    added = kept | _add_groups(_densities(posterior, before.problem.model, Output(**wanted)), runner)
+    added = kept | _add_groups(_densities(posterior, model, Output(**wanted)), runner)
     return build_tree(posterior, stats, added, extended, estimate, attrs, runner)
+
+
+def _complete(positions: np.ndarray, integrated: Integrated | None, runner: Runner) -> np.ndarray:
+    """Return flat vectors of the model, with draws of what is integrated out of it."""
+    if integrated is None:
+        return positions
+    return integrated.complete(positions, np.random.default_rng(runner.seeds.of(Use.INTEGRATED)))
 
 
 def to_fixed_tree(model: pm.Model, output: Output, runner: Runner) -> DataTree:

@@ -154,7 +154,7 @@ def other_data():
     ],
 )
 def test_another_call_is_refused_before_any_work(model, folder, given, told, monkeypatch):
-    monkeypatch.setattr("pymc_hais.calls.sample.compile_start", lambda *_: pytest.fail("work has begun"))
+    monkeypatch.setattr("pymc_hais.calls.sample.compile_integrated", lambda *_: pytest.fail("work has begun"))
     with pytest.raises(ValueError, match=rf"(?s)is of another call, and cannot go on with this one\..*{told}"):
         sample(given.pop("model", model), checkpoint=folder, **given)
 

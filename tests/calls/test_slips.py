@@ -22,7 +22,7 @@ from tests.toys import HAS_JAX
 @pytest.fixture(autouse=True)
 def no_work(monkeypatch):
     """Fail where something is compiled."""
-    monkeypatch.setattr("pymc_hais.calls.sample.compile_start", lambda *_: pytest.fail("work has begun"))
+    monkeypatch.setattr("pymc_hais.calls.sample.compile_integrated", lambda *_: pytest.fail("work has begun"))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_function_that_does_not_sample_says_nothing_of_pm_sample():
 
 def test_memory_is_asked_for_where_there_are_many_particles(monkeypatch):
     """A million particles of one dimension are 10 ** 6 times 192 + 1,088 + 800 bytes: 2.08 GB."""
-    monkeypatch.setattr("pymc_hais.calls.sample.compile_start", lambda *_: 1 / 0)
+    monkeypatch.setattr("pymc_hais.calls.sample.compile_integrated", lambda *_: 1 / 0)
     monkeypatch.setattr("pymc_hais.core.process.memory", lambda: 17 * 10**8)
     with pytest.raises(ValueError, match=r"in 1 chains, of 1 dimensions each, take 1.9 GiB.* pass at most 408,653"):
         pymc_hais.sample_hais(10**6 + 1, model=one_mean(), chains=1)
@@ -153,7 +153,7 @@ def test_an_interrupted_call_says_what_to_do_next_time(options, advice, monkeypa
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pymc_hais.calls.sample.compile_start", interrupt)
+    monkeypatch.setattr("pymc_hais.calls.sample.compile_integrated", interrupt)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyboardInterrupt) as caught:
         pymc_hais.sample_hais(model=one_mean(), **QUICK, **options)
@@ -170,7 +170,7 @@ def test_the_machine_has_memory():
 
 
 def test_what_is_in_range_passes(monkeypatch):
-    monkeypatch.setattr("pymc_hais.calls.sample.compile_start", lambda *_: 1 / 0)
+    monkeypatch.setattr("pymc_hais.calls.sample.compile_integrated", lambda *_: 1 / 0)
     right = (
         {"random_seed": None},
         {"random_seed": np.int64(1)},
