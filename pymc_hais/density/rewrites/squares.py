@@ -47,8 +47,6 @@ _MOST_WORK = 1e10
 _MOST_ENTRIES = 1.5e7
 #: Operations, one after the other, that an array is read through.
 _MOST_LEVELS = 40
-#: A number beyond all that have a part in a density; its product with a constant is finite.
-_HUGE = 1e30
 #: Rows that are decomposed at a time.
 _BLOCK = 4096
 
@@ -117,14 +115,20 @@ def local_scatter_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None
     if sum(map(len, used.values())) * _size(whole) > _size(added) * _PASSES:
         return None
     terms = [
-        # The matrix has zeros where nothing is added: infinity is to stay out of these places.
-        pt.constant(matrix[:, used[key]].toarray().astype(whole.dtype))
-        @ pt.clip(key.elements(used[key]), -_HUGE, _HUGE)
+        _product(matrix[:, used[key]].toarray().astype(whole.dtype), key.elements(used[key]))
         for key, matrix in matrices.items()
         if len(used[key])
     ]
     total: Any = functools.reduce(pt.add, terms).reshape(whole.type.shape) if terms else 0.0
     return [node.outputs[0].type.filter_variable(whole + total)]
+
+
+def _product(matrix: np.ndarray, numbers: Any) -> Any:
+    """Return a constant matrix times numbers; where it has zeros they do not matter, infinite ones either."""
+    is_beyond = pt.isinf(numbers)
+    beyond = pt.constant(matrix) @ pt.switch(is_beyond, pt.sign(numbers), 0.0)
+    infinity = pt.switch(beyond > 0.0, np.inf, pt.switch(beyond < 0.0, -np.inf, 0.0))
+    return pt.constant(matrix) @ pt.switch(is_beyond, 0.0, numbers) + infinity
 
 
 def _fewer_squares(x: Any) -> Any:
