@@ -19,7 +19,7 @@ from pymc_hais.density.compat import RandomState, default_theme
 from pymc_hais.inputs.arguments import explain_unknown
 from pymc_hais.inputs.request import Request, read
 from pymc_hais.inputs.results import check_goes_on, check_model_of, open_result, read_backend, read_evidence, read_whole
-from pymc_hais.planning.building import compile_integrated, was_integrated
+from pymc_hais.planning.building import compile_integrated
 from pymc_hais.planning.choose import choose
 from pymc_hais.results.datatree import to_extended_tree
 from pymc_hais.results.report import log_nothing_added
@@ -112,7 +112,9 @@ def extend(
     model = opened.model
     record, old = read_whole(result)
     attrs = result["posterior"].attrs
-    if not was_integrated(record.made.layout, model):
+    # Where variables were integrated out, the model without them is compared later.
+    names = {rv.name for rv in opened.model.free_RVs}
+    if "integrated_out" not in attrs or not names.issuperset(record.made.layout.owners):
         check_model_of(record.made, model)
     request = _read_request(opened, record, result, added)
     number = int(attrs.get("extensions", 0)) + 1

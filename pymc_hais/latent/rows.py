@@ -18,7 +18,7 @@ numbers with a small difference where a scale is small.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,9 +32,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
 from pymc_hais.density.compat import rewrite_for_gradients
-from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, quiet_compilation, untraced
-from pymc_hais.density.layout import Layout, build_layout, on_position
-from pymc_hais.density.outputs import batch_over_rows
+from pymc_hais.density.compiling import quiet_compilation
+from pymc_hais.density.layout import Layout
 from pymc_hais.density.rewrites.graphs import places_of, spread_out
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.quadratic import is_quadratic
@@ -43,10 +42,6 @@ from pymc_hais.latent.quadratic import is_quadratic
 _FEWEST, _WIDEST = 12, 6
 #: Relative rounding of a mode and of a pivot, and nats of the log density that both may cost.
 _ROUNDING, _NEGLIGIBLE = 1e-15, 1e-3
-#: Relative difference of two forms of one log density.
-_AGREEING = 1e-8
-#: Elements that are drawn at a time.
-_DRAWN = 1_000_000
 
 
 class Conditional(NamedTuple):
@@ -138,51 +133,54 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Integrated:
-    """A model whose rows are integrated out, and what draws them again."""
+class Normal:
+    """Rows that are integrated out; see :class:`pymc_hais.latent.integrated.Solution`."""
 
-    model: pm.Model  # with a potential in place of the rows, and of the data that depend on them
-    layout: Layout  # of that model
-    whole: Layout  # of the model with the rows
     rows: Rows
-    compute: Callable[[np.ndarray], list[np.ndarray]]  # of flat vectors (n, D), what :meth:`Rows.factor` takes
+    replaced: Sequence[Any]
+    integral: Any
+    arrays: Sequence[Any]
 
-    @np.errstate(all="ignore")
-    def holds(self, flat: np.ndarray) -> bool:
-        """Whether floating point holds the integral at flat vectors (n, D).
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Which variables they are."""
+        return self.rows.owners
 
-        Neither the rounding of the mode may change it, nor that of pivots which are small beside what they are the rest
-        of.
+    @property
+    def places(self) -> np.ndarray:
+        """Where the elements are in the flat vector, column by column."""
+        return self.rows.places.T.ravel()
+
+    def draw(self, arrays: Sequence[np.ndarray], rng: np.random.Generator | None) -> np.ndarray:
+        """Draw from the normal, or return its mean."""
+        conditional = self.rows.factor(np, arrays)
+        steps = conditional.solved
+        if rng is not None:
+            steps = [one + rng.normal(size=one.shape) for one in steps]
+        return np.concatenate(conditional.back(steps), axis=1)
+
+    def log_density(self, arrays: Sequence[np.ndarray], x: np.ndarray) -> np.ndarray:
+        """Evaluate the normal."""
+        conditional = self.rows.factor(np, arrays)
+        roots, columns = conditional.roots, np.split(x, self.rows.places.shape[1], axis=1)
+        total = np.full(len(x), -0.5 * self.places.size * np.log(2.0 * np.pi))
+        for i, solved in enumerate(conditional.solved):
+            z = sum(roots[j, i] * columns[j] for j in range(i, len(columns))) - solved
+            total += np.log(roots[i, i]).sum(axis=1) - 0.5 * np.sum(z**2, axis=1)
+        return total
+
+    def holds(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """Whether neither the rounding of the mode nor that of pivots changes it.
+
+        A pivot is rounded as what it is the rest of, which can be much larger.
         """
-        found = self.compute(flat)
-        conditional = self.rows.factor(np, found)
+        conditional = self.rows.factor(np, arrays)
         mode = conditional.back(conditional.solved)
-        diagonal = {j: found[len(mode) + k] for k, (i, j) in enumerate(self.rows.entries) if i == j}
+        diagonal = {j: arrays[len(mode) + k] for k, (i, j) in enumerate(self.rows.entries) if i == j}
         of_mode = sum((diagonal[j] * (_ROUNDING * one) ** 2).sum(axis=-1) for j, one in enumerate(mode))
         pivots = [conditional.roots[j, j] ** 2 for j in diagonal]
         of_pivots = sum((_ROUNDING * diagonal[j] / pivot).sum(axis=-1) for j, pivot in enumerate(pivots))
-        return len(flat) > 0 and bool(np.all(of_mode + of_pivots < _NEGLIGIBLE))
-
-    @property
-    def _kept(self) -> np.ndarray:
-        """Where the elements of the model without the rows are in the flat vector of the whole."""
-        starts = [self.whole.offsets[self.whole.owners.index(owner)] for owner in self.layout.owners]
-        return np.concatenate([np.arange(size) + i for size, i in zip(self.layout.sizes, starts, strict=True)])
-
-    def complete(self, flat: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Return flat vectors (..., D) of the whole model: with draws of the rows given the rest, or their means."""
-        given = flat.reshape(-1, flat.shape[-1])
-        x = np.empty((len(given), self.whole.n_dims))
-        x[:, self._kept] = given
-        n = max(1, _DRAWN // self.rows.places.size)
-        for i in range(0, len(x), n):
-            conditional = self.rows.factor(np, self.compute(given[i : i + n]))
-            steps = conditional.solved
-            if rng is not None:
-                steps = [one + rng.normal(size=one.shape) for one in steps]
-            for places, column in zip(self.rows.places.T, conditional.back(steps), strict=True):
-                x[i : i + n, places] = column
-        return x.reshape(*flat.shape[:-1], -1)
+        return of_mode + of_pivots < _NEGLIGIBLE
 
 
 def _by_row(array: np.ndarray, axis: int) -> np.ndarray:
@@ -222,82 +220,22 @@ class _Written(NamedTuple):
     replaced: list[Any]  # variables of the model that this log density stands for
 
 
-def may_have_rows(model: pm.Model) -> bool:
-    """Whether a look at its variables leaves it open that rows of a model can be integrated out."""
-    return any(
-        isinstance(getattr(rv.owner, "op", None), NormalRV | MvNormalRV)
-        and any(length is None or length >= _FEWEST for length in rv.type.shape)
-        for rv in model.free_RVs
-    )
+def is_candidate(rv: Any) -> bool:
+    """Whether a look at a variable leaves it open that it has rows which can be integrated out."""
+    is_normal = isinstance(getattr(rv.owner, "op", None), NormalRV | MvNormalRV)
+    return is_normal and any(length is None or length >= _FEWEST for length in rv.type.shape)
 
 
-@untraced
-def integrate_rows(model: pm.Model) -> Integrated | None:
-    """Integrate out normal variables with normal data (see the module); None if there are none that it is proven for.
-
-    Models with discrete variables stay as they are, and models that would have no variable left.
-    """
-    frozen, whole = freeze_dims_and_data(model), build_layout(model)
-    rows = None if whole.n_sites or whole.dtype != np.float64 else find_rows(frozen, whole)
-    if rows is None or len(rows.owners) == len(whole.owners):
+def find_normal(frozen: pm.Model, layout: Layout) -> Normal | None:
+    """Find rows of normal variables with normal data, and write the integral over them."""
+    if (rows := find_rows(frozen, layout)) is None:
         return None
-    written = _write(frozen, whole, rows.owners)
+    written = _write(frozen, layout, rows.owners)
     (simple,) = simplify_values([written.log_density])
-    of_whole = _compile(frozen, whole, frozen.logp())
-    back = {symbol: rv for rv, symbol in written.free.items()}  # not by a copy: random variables of it would be others
     arrays = rows.expand(simple, written.own)
-    integral = rows.integrate(simple, written.own, arrays)
-    integral, *arrays = graph_replace([integral, *arrays], back, strict=False)
-    _remove(frozen, written.replaced)
-    with frozen:
-        pm.Potential(_unused_name(frozen, rows.owners), integral)
-    layout = build_layout(frozen)
-    position, outputs = on_position(frozen, layout, frozen.replace_rvs_by_values(arrays))
-    compute = batch_over_rows(position, outputs, compile_interpreted([position], outputs))
-    found = Integrated(frozen, layout, whole, rows, compute)
-    return found if _is_confirmed(found, of_whole) else None
-
-
-def _compile(model: pm.Model, layout: Layout, graph: Any) -> Callable[[np.ndarray], float]:
-    position, outputs = on_position(model, layout, [graph])
-    function = compile_interpreted([position], outputs)
-    return lambda flat: float(function(flat)[0])
-
-
-def _is_confirmed(found: Integrated, of_whole: Callable[[np.ndarray], float]) -> bool:
-    """Whether, at PyMC's initial point, log p(x, y) - log p(x | y) is the log density without the rows x."""
-    point = found.model.initial_point(random_seed=0)
-    theta = found.layout.flatten([np.asarray(point[name]) for name in found.layout.names])
-    value = _compile(found.model, found.layout, found.model.logp())(theta)
-    z = np.random.default_rng(0).normal(size=found.rows.places.shape)
-    conditional = found.rows.factor(np, [one[0] for one in found.compute(theta[None])])
-    x = found.complete(theta)
-    x[found.rows.places] += np.stack(conditional.back(list(z.T)), axis=1)
-    log_conditional = sum(np.log(conditional.roots[j, j]).sum() for j in range(z.shape[1]))
-    log_conditional -= 0.5 * np.sum(z**2) + 0.5 * z.size * np.log(2.0 * np.pi)
-    joint = of_whole(x)
-    return bool(abs(joint - log_conditional - value) < _AGREEING * (1.0 + abs(joint) + abs(value)))
-
-
-def _unused_name(model: pm.Model, owners: Sequence[str]) -> str:
-    """Return a name that no variable of a model has."""
-    name = "_".join(["integrated_over", *owners])
-    while name in model.named_vars:
-        name += "_"
-    return name
-
-
-def _remove(model: pm.Model, variables: Sequence[Any]) -> None:
-    """Take variables out of a model, and all Deterministics."""
-    for one in (*variables, *model.deterministics):
-        model.named_vars.pop(one.name, None)  # PyMC's copies can name two Deterministics alike
-    model.deterministics.clear()
-    for one in variables:
-        next(kind for kind in (model.free_RVs, model.observed_RVs, model.potentials) if one in kind).remove(one)
-        if one in model.rvs_to_values:
-            model.rvs_to_transforms.pop(one)
-            model.rvs_to_initial_values.pop(one, None)
-            del model.values_to_rvs[model.rvs_to_values.pop(one)]
+    back = {symbol: rv for rv, symbol in written.free.items()}  # not by a copy: random variables of it would be others
+    graphs = graph_replace([rows.integrate(simple, written.own, arrays), *arrays], back, strict=False)
+    return Normal(rows, written.replaced, graphs[0], graphs[1:])
 
 
 def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:

@@ -11,9 +11,9 @@ from pymc_hais.core.annealing import anneal, move
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.seeds import Branch, Stream, Use
 from pymc_hais.core.weights import systematic
-from pymc_hais.density import Layout, Model, custom_names, discrete_names, has_normal_fields, is_model, periodic_names
+from pymc_hais.density import Model, custom_names, discrete_names, has_normal_fields, is_model, periodic_names
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.latent.rows import Integrated
+from pymc_hais.latent.integrated import Integrated
 from pymc_hais.planning.follow import compile_known
 from pymc_hais.planning.mass import build_inside, find_mass, fit_prior
 from pymc_hais.planning.rays import widened
@@ -50,33 +50,29 @@ class _Ratio(NamedTuple):
 _RATIO = _Ratio()
 
 
-def was_integrated(layout: Layout, model: Model) -> bool:
-    """Whether the run that made a layout sampled some of the model's free variables only."""
-    return set(layout.owners) < {rv.name for rv in model.free_RVs}
-
-
 def compile_integrated(
     model: Model, start: StartOptions, runner: Runner, is_compiled: bool = False
 ) -> tuple[Search, Integrated | None]:
-    """Compile a model with rows of normal variables integrated out: for the default start, or as a plan's run did.
+    """Compile a model with variables integrated out: for the default start, or as the run of a plan did.
 
-    The model stays as it is if it has no such rows, if floating point would not hold the integral at draws of the
-    prior, or if it is compiled already.
+    The model stays as it is if nothing can be integrated out, if floating point would not hold the integral at draws
+    of the prior, or if it is compiled already.
 
     Raises ValueError if the variables that the plan's run integrated out are not found in the model.
     """
     if start.plan is not None:
-        is_asked = was_integrated(start.plan.made.layout, model)
+        is_asked = set(start.plan.made.layout.owners) < {rv.name for rv in model.free_RVs}
     else:
         is_plain = is_auto(start.reference) and is_geometric(start.path) and start.points is None
         is_asked = is_plain and not (runner.compiler.kernel.constraints or is_compiled)
     found = find_integrated(model) if is_asked else None
     if start.plan is not None and is_asked:
-        gone = [rv.name for rv in model.free_RVs if rv.name not in start.plan.made.layout.owners]
-        if found is None or set(found.rows.owners) != set(gone):
+        kept = start.plan.made.layout.owners
+        gone = [rv.name for rv in model.free_RVs if rv.name not in kept]
+        if found is None or set(found.owners) != set(gone):
             raise ValueError(
-                f"The run of `plan` integrated {quoted(gone)} out, which is not possible in this model: that its log "
-                "density is quadratic in the same variables is not proven. Leave the plan out."
+                f"The model is another one than that of `plan`: its run sampled {quoted(kept)} alone, and that "
+                f"{quoted(gone)} can be integrated out of this model is not proven. Leave the plan out."
             )
     if found is None:
         return compile_start(model, start, runner), None
@@ -84,7 +80,7 @@ def compile_integrated(
     drawn = search.problem.reference.draw(CHUNK, runner.seeds.of(Use.INTEGRATED))
     if start.plan is None and not found.holds(drawn.positions[~drawn.clipped]):
         return compile_start(model, start, runner), None
-    _log.info(f"Integrated out, as they are normal given all else: [{', '.join(found.rows.owners)}]")
+    _log.info(f"Integrated out exactly: [{', '.join(found.owners)}]")
     return search, found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pymc_hais.density import Model, ModelIdentity, identify
 from pymc_hais.engines import renew
-from pymc_hais.latent.rows import Integrated, integrate_rows, may_have_rows
+from pymc_hais.latent.integrated import Integrated, integrate, may_integrate
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import Gaussian, StudentT
 
@@ -30,20 +30,20 @@ class _Own:
 #: Cache: model -> pairs of the arguments and the problem built from them, which does not refer to the model.
 _of_models: weakref.WeakKeyDictionary[Any, tuple[tuple[tuple, Problem], ...]] = weakref.WeakKeyDictionary()
 _changing = threading.Lock()
-#: Cache: model -> what it was when rows were looked for, and the model without them; None where there are none.
+#: Cache: model -> what it was, and the model without what is integrated out; None where that is nothing.
 _integrated: weakref.WeakKeyDictionary[Any, tuple[ModelIdentity, Integrated | None]] = weakref.WeakKeyDictionary()
 
 
 def find_integrated(model: Model) -> Integrated | None:
-    """Integrate rows of normal variables out of a model, or find that an earlier call has done so."""
-    if not may_have_rows(model):
+    """Integrate variables out of a model, or find that an earlier call has done so."""
+    if not may_integrate(model):
         return None
     identity = identify(model)
     before = _integrated.get(model)
     if before is not None and identity is not None and not (identity.unreadable or before[0].difference(identity)):
         return before[1]
     try:
-        found = integrate_rows(model)
+        found = integrate(model)
     except Exception as error:  # whatever an operation raises that is unknown, or has no gradient
         _log.debug("Nothing is integrated out", exc_info=error)
         found = None

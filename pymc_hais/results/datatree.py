@@ -16,13 +16,14 @@ from pymc_hais.core.files import encode, replacing
 from pymc_hais.core.process import one_thread
 from pymc_hais.core.seeds import Purpose, Use
 from pymc_hais.core.weights import log_mean_exp, systematic
+from pymc_hais.density import Layout
 from pymc_hais.density.compat import find_constants, find_observations, without_initvals
 from pymc_hais.density.points import evaluate_data_terms, evaluate_fixed
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import LogZEstimate, Round, to_estimate
 from pymc_hais.inputs.labels import Output, as_dataset, label_data, labels_of
 from pymc_hais.inputs.results import COUNTS, EVIDENCE, KEPT, NUMBERS, PLAN, RECORD, RESULT, findings_as_json
-from pymc_hais.latent.rows import Integrated
+from pymc_hais.latent.integrated import Integrated
 from pymc_hais.results.diagnose import unfinished, with_findings
 from pymc_hais.results.report import PACKAGES, attributes, attributes_of_call, log_extension, log_outcome, quantity_of
 from pymc_hais.run.evidence import Evidence, Modes, PosteriorDraws
@@ -53,11 +54,8 @@ def to_datatree(
     assert draws is not None
     modes = None
     if (found := evidence.modes) is not None:
-        places = found.positions if integrated is None else integrated.complete(found.positions)
-        some = layout.unflatten(places)
-        own = runner.attempt("the modes in the variables' own spaces", lambda: named(places), some)
-        evidence = replace(evidence, modes=replace(found, values=own))
-        modes = replace(found, values=own, positions=places, layout=layout)
+        modes = _complete_modes(found, named, layout, integrated, runner)
+        evidence = replace(evidence, modes=replace(found, values=modes.values))
     positions = _complete(draws.positions, integrated, runner)
     values = runner.attempt(
         "the draws in the variables' own spaces (they are in the unconstrained one)",
@@ -70,7 +68,7 @@ def to_datatree(
     log_outcome(estimate, evidence, runner)
     attrs, labels = attributes(evidence, runner), labels_of(model, output, values)
     if integrated is not None:
-        attrs["integrated_out"] = ", ".join(integrated.rows.owners)
+        attrs["integrated_out"] = ", ".join(integrated.owners)
     posterior = as_dataset(values, attrs=attrs, **labels)
     stats = as_dataset(_stats_of(draws))
     stats["log_marginal_likelihood"] = ("chain", evidence.run.log_z - estimate.log_prior_mass)
@@ -127,6 +125,20 @@ def to_extended_tree(
     kept = {name: idata[name].to_dataset() for name in KEPT if name in idata.children}
     added = kept | _add_groups(_densities(posterior, model, Output(**wanted)), runner)
     return build_tree(posterior, stats, added, extended, estimate, attrs, runner)
+
+
+def _complete_modes(
+    modes: Modes,
+    named: Callable[[np.ndarray], dict[str, np.ndarray]],
+    layout: Layout,
+    integrated: Integrated | None,
+    runner: Runner,
+) -> Modes:
+    """Return modes of the model, in the variables' own spaces: what is integrated out of it is at its mean."""
+    positions = modes.positions if integrated is None else integrated.complete(modes.positions)
+    what = "the modes in the variables' own spaces"
+    values = runner.attempt(what, lambda: named(positions), layout.unflatten(positions))
+    return replace(modes, values=values, positions=positions, layout=layout)
 
 
 def _complete(positions: np.ndarray, integrated: Integrated | None, runner: Runner) -> np.ndarray:

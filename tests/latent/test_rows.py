@@ -5,12 +5,15 @@ import pymc as pm
 import pymc.math as pmath
 import pytensor.tensor as pt
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 import pymc_hais
 from pymc_hais.latent import rows
-from pymc_hais.latent.rows import integrate_rows
+from pymc_hais.latent.integrated import integrate
 from pymc_hais.problem.kept import find_integrated
+from tests.latent.integrals import assert_exact
+from tests.statistical import assert_mean
 
 RNG = np.random.default_rng(1)
 N, GROUPS = 60, 15
@@ -102,44 +105,30 @@ MODELS = {
 }
 
 
-def log_conditional(found, x, theta):
-    """Return the log density of the rows of a flat vector, by a dense covariance from the draws' own normal."""
-    mean = found.complete(theta[None])[0]
-    n, k = found.rows.places.shape
-    conditional = found.rows.factor(np, found.compute(theta[None]))
-    total = 0.0
-    for r in range(n):
-        lower = np.zeros((k, k))
-        for (i, j), root in conditional.roots.items():
-            lower[i, j] = root[0, r] if root.shape[-1] == n else root[0, 0]
-        places = found.rows.places[r]
-        total += multivariate_normal(mean[places], np.linalg.inv(lower @ lower.T)).logpdf(x[places])
-    return total
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_the_integral_is_the_density_over_that_of_the_rows(name):
-    """And its gradient is the one of finite differences."""
     build, owners = MODELS[name]
-    model = build()
-    found = integrate_rows(model)
-    assert found is not None
-    assert set(found.rows.owners) == owners
-    rng = np.random.default_rng(2)
-    of_whole, of_rest = model.compile_logp(mode="FAST_COMPILE"), found.model.compile_logp(mode="FAST_COMPILE")
+    assert_exact(build(), owners)
 
-    def value(theta):
-        return of_rest(found.layout.unflatten(theta))
 
-    for _ in range(3):
-        theta = 0.3 * rng.normal(size=found.layout.n_dims)
-        x = found.complete(theta[None], rng)[0]
-        expected = of_whole(found.whole.unflatten(x)) - log_conditional(found, x, theta)
-        np.testing.assert_allclose(value(theta), expected, rtol=1e-9, atol=1e-9)
-    slope = found.model.compile_dlogp(mode="FAST_COMPILE")(found.layout.unflatten(theta))
-    steps = 1e-5 * np.eye(theta.size)
-    expected = [(value(theta + step) - value(theta - step)) / 2e-5 for step in steps]
-    np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+def test_the_normal_of_the_rows_has_their_precision():
+    """By the linear model of two variables with known scales."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.0, 2.0)
+        a, b = (pm.Normal(name, mu, scale, shape=GROUPS) for name, scale in (("a", 0.5), ("b", 2.0)))
+        pm.Normal("y", a[GROUP] + b[GROUP] * X, 0.7, observed=Y)
+    found = integrate(model)
+    drawn = found.complete(np.full((4000, 1), 0.3), np.random.default_rng(1))
+    for r in range(3):
+        design = np.stack([np.ones(4), X[r == GROUP]], axis=1)
+        covariance = np.linalg.inv(design.T @ design / 0.49 + np.diag([4.0, 0.25]))
+        mean = covariance @ (design.T @ Y[r == GROUP] / 0.49 + 0.3 * np.array([4.0, 0.25]))
+        own = drawn[:, [1 + r, 1 + GROUPS + r]]
+        np.testing.assert_allclose(found.complete(np.array([0.3]))[[1 + r, 1 + GROUPS + r]], mean, rtol=1e-10)
+        assert_mean(own[:, 0], mean[0])
+        assert_mean(own[:, 1], mean[1])
+        assert_mean((own[:, 0] - mean[0]) * (own[:, 1] - mean[1]), covariance[0, 1])
+        assert_mean((own[:, 1] - mean[1]) ** 2, covariance[1, 1])
 
 
 def _behind(likelihood, prior=None, **more):
@@ -178,7 +167,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_proven_stays(name):
-    assert integrate_rows(OTHERS[name]()) is None
+    assert integrate(OTHERS[name]()) is None
 
 
 def test_of_two_crossed_variables_the_larger_one_is_integrated_out():
@@ -187,7 +176,7 @@ def test_of_two_crossed_variables_the_larger_one_is_integrated_out():
         a = pm.Normal("a", 0.0, pm.HalfNormal("tau"), shape=20)
         b = pm.Normal("b", 0.0, 1.0, shape=12)
         pm.Normal("y", a[person] + b[item], 1.0, observed=RNG.normal(size=240))
-    assert integrate_rows(model).rows.owners == ("a",)
+    assert integrate(model).owners == ("a",)
 
 
 def test_a_variable_of_the_same_length_that_another_prior_needs_stays():
@@ -196,7 +185,7 @@ def test_a_variable_of_the_same_length_that_another_prior_needs_stays():
         b = pm.Normal("b", 0.0, 1.0, shape=GROUPS)
         c = pm.LogNormal("c", b, 1.0, shape=GROUPS)
         pm.Normal("y", a[GROUP] + c[GROUP], 1.0, observed=Y)
-    assert integrate_rows(model).rows.owners == ("a",)
+    assert integrate(model).owners == ("a",)
 
 
 def only_a_sum(width, sigma):
@@ -210,7 +199,7 @@ def only_a_sum(width, sigma):
 
 @pytest.mark.parametrize(("width", "sigma", "holds"), [(10.0, 1.0, True), (1e4, 0.01, False), (1e7, 1.0, False)])
 def test_small_pivots_are_told(width, sigma, holds):
-    found = integrate_rows(only_a_sum(width, sigma))
+    found = integrate(only_a_sum(width, sigma))
     assert (found is not None and found.holds(np.array([[0.3], [-1.0]]))) == holds
 
 
@@ -221,9 +210,9 @@ def test_a_wrong_graph_is_not_confirmed(monkeypatch):
     def wrong(own, xp, arrays):
         return factor(own, xp, [*arrays[:-1], 2.0 * arrays[-1]] if xp is pt else arrays)
 
-    assert integrate_rows(build()) is not None
+    assert integrate(build()) is not None
     monkeypatch.setattr(rows.Rows, "factor", wrong)
-    assert integrate_rows(build()) is None
+    assert integrate(build()) is None
 
 
 def test_a_graph_that_cannot_be_evaluated_stays_as_it_is():
@@ -236,17 +225,24 @@ def test_a_graph_that_cannot_be_evaluated_stays_as_it_is():
     assert find_integrated(model) is None
 
 
+def test_the_model_keeps_its_choice_about_bounds():
+    model = known_scales()
+    for wanted in (True, False):
+        model.check_bounds = wanted
+        assert integrate(model).model.check_bounds is wanted
+
+
 def test_one_variable_that_is_not_read_hides_no_other():
     with pm.Model() as model:
         a = pm.Normal("a", pm.Normal("mu"), 1.0, shape=GROUPS)
         pm.Normal("y", a[GROUP], 1.0, observed=Y)
         first, _ = pt.split(pm.Normal("b", 0.0, 1.0, shape=20), splits_size=[8, 12], n_splits=2)
         pm.Normal("z", 2.0 * first, 1.0, observed=np.ones(8))
-    assert integrate_rows(model).rows.owners == ("a",)
+    assert integrate(model).owners == ("a",)
 
 
 def test_modes_that_floating_point_does_not_hold_are_told():
-    found = integrate_rows(intercepts(data=1e4 + Y))
+    found = integrate(intercepts(data=1e4 + Y))
     where = {"mu": 1e4, "tau_log__": 0.0, "b": 0.0, "sigma_log__": 0.0}
     flat = np.array([where[name] for name in found.layout.names])
     assert found.holds(flat[None])
@@ -254,14 +250,18 @@ def test_modes_that_floating_point_does_not_hold_are_told():
     assert not found.holds(np.stack([flat, narrow]))
 
 
-@pytest.mark.parametrize("centred", [True, False])
-def test_extreme_scales_raise_no_density(centred):
-    """By the likelihood of a one-way analysis of variance; rounding may only lower the density."""
+def anova(centred):
     with pm.Model() as model:
         mu, tau, sigma = pm.Normal("mu", 0.0, 2.0), pm.HalfNormal("tau", 1.0), pm.HalfNormal("sigma", 1.0)
         a = pm.Normal("a", mu, tau, shape=GROUPS) if centred else mu + tau * pm.Normal("a", shape=GROUPS)
         pm.Normal("y", a[GROUP], sigma, observed=Y)
-    found = integrate_rows(model)
+    return model
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_extreme_scales_raise_no_density(centred):
+    """By the likelihood of a one-way analysis of variance; rounding may only lower the density."""
+    found = integrate(anova(centred))
     value = found.model.compile_logp(mode="FAST_COMPILE")
     means = Y.reshape(GROUPS, 4).mean(axis=1)
     within = np.sum((Y.reshape(GROUPS, 4) - means[:, None]) ** 2)
@@ -276,6 +276,21 @@ def test_extreme_scales_raise_no_density(centred):
             assert not given > exact + 1e-8 * abs(exact)
             if max(map(abs, (log_tau, log_sigma))) <= 20.0:
                 np.testing.assert_allclose(given, exact, rtol=1e-6)
+
+
+def _log_evidence_of_unknown_scales():
+    """Integrate over both scales of `anova` by a grid, the other variables by hand."""
+    log_tau, log_sigma = np.meshgrid(np.linspace(-12.0, 2.5, 600), np.linspace(-1.5, 1.5, 300), indexing="ij")
+    means = Y.reshape(GROUPS, 4).mean(axis=1)
+    within = np.sum((Y.reshape(GROUPS, 4) - means[:, None]) ** 2)
+    sigma2, of_mean = np.exp(2.0 * log_sigma), np.exp(2.0 * log_sigma) / 4.0 + np.exp(2.0 * log_tau)
+    log_density = -30.0 * np.log(2.0 * np.pi) - 0.5 * (3 * GROUPS * np.log(sigma2) + GROUPS * np.log(4.0 * of_mean))
+    log_density += -0.5 * within / sigma2 - 0.5 * GROUPS * means.var() / of_mean
+    log_density += 0.5 * np.log(2.0 * np.pi * of_mean / GROUPS)
+    log_density += norm.logpdf(means.mean(), 0.0, np.sqrt(4.0 + of_mean / GROUPS))
+    log_density += sum(np.log(2.0) + norm.logpdf(np.exp(one)) + one for one in (log_tau, log_sigma))
+    cell = (log_tau[1, 0] - log_tau[0, 0]) * (log_sigma[0, 1] - log_sigma[0, 0])
+    return logsumexp(log_density) + np.log(cell)
 
 
 # Calls -----------------------------------------------------------------------------------------------------
@@ -356,7 +371,7 @@ def test_a_plan_is_refused_where_its_variables_cannot_be_integrated_out(result):
     with pm.Model() as model:
         a = pm.Laplace("a", pm.Normal("mu", 0.0, 2.0), 0.5, shape=GROUPS)
         pm.Normal("y", a[GROUP], 1.0, observed=Y)
-    with pytest.raises(ValueError, match="The run of `plan` integrated `a` out, which is not possible in this model"):
+    with pytest.raises(ValueError, match="its run sampled `mu` alone, and that `a` can be integrated out"):
         pm.sample_hais(100, model=model, plan=result[1], progressbar=False)
     with pm.Model() as other:
         pm.Normal("y", pm.Normal("zz"), 1.0, observed=Y)
@@ -382,3 +397,17 @@ def test_other_starts_keep_all_variables():
         idata = pm.sample_hais(100, chains=2, model=model, random_seed=8, progressbar=False, target_se=None, **options)
         assert "integrated_out" not in idata["posterior"].attrs
         assert idata["posterior"]["a"].shape == (2, 100, GROUPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("centred", [True, False])
+def test_z_is_unbiased_and_its_error_is_right(centred):
+    model, truth, of_chains, z = anova(centred), _log_evidence_of_unknown_scales(), [], []
+    for seed in range(20):
+        idata = pm.sample_hais(200, model=model, random_seed=seed, progressbar=False, quiet=True, target_se=None)
+        estimate = pymc_hais.log_marginal_likelihood(idata)
+        of_chains.append(np.exp(np.array(estimate.per_chain) - truth))
+        z.append((estimate.value - truth) / estimate.se)
+    assert idata["posterior"].attrs["integrated_out"] == "a"
+    assert_mean(np.concatenate(of_chains), 1.0)
+    assert np.mean(np.square(z)) < 2.4  # chi-square of 20: 1e-3

@@ -1,0 +1,157 @@
+"""Variables that are integrated out of a model, exactly, and drawn again given all others.
+
+What is sampled is another model, without these variables: a potential, the logarithm of the integral over them, stands
+in place of their priors and of the data that depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pymc as pm
+
+from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, untraced
+from pymc_hais.density.layout import Layout, build_layout, on_position
+from pymc_hais.density.outputs import batch_over_rows
+from pymc_hais.latent import conjugate, rows
+
+#: Elements that are drawn at a time.
+_DRAWN = 1_000_000
+#: Relative difference of two forms of one log density: PyMC computes that of counts to about 1e-8.
+_AGREEING = 1e-7
+
+
+class Solution(Protocol):
+    """Variables that can be integrated out, and the distribution of their unconstrained values given all others."""
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Which variables they are."""
+
+    @property
+    def places(self) -> np.ndarray:
+        """Where their elements are in the flat vector, of int (K,)."""
+
+    @property
+    def replaced(self) -> Sequence[Any]:
+        """What the integral stands for: variables and potentials."""
+
+    @property
+    def integral(self) -> Any:
+        """Its logarithm, as a graph of random variables."""
+
+    @property
+    def arrays(self) -> Sequence[Any]:
+        """Graphs of random variables: what the methods take, for one set of values of all other variables."""
+
+    def draw(self, arrays: Sequence[np.ndarray], rng: np.random.Generator | None) -> np.ndarray:
+        """Draw values (n, K) given arrays (n, ...); without random numbers return a point in their middle."""
+
+    def log_density(self, arrays: Sequence[np.ndarray], x: np.ndarray) -> np.ndarray:
+        """Return the log density (n,) of values (n, K)."""
+
+    def holds(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """Whether floating point holds the integral (n,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Integrated:
+    """A model without variables that are integrated out, and what draws them again."""
+
+    model: pm.Model
+    layout: Layout  # of that model
+    whole: Layout  # of the model with these variables
+    solution: Solution
+    compute: Callable[[np.ndarray], list[np.ndarray]]  # of flat vectors (n, D), the solution's arrays
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Which variables are integrated out."""
+        return self.solution.owners
+
+    @np.errstate(all="ignore")
+    def holds(self, flat: np.ndarray) -> bool:
+        """Whether floating point holds the integral at flat vectors (n, D), at least one."""
+        return len(flat) > 0 and bool(np.all(self.solution.holds(self.compute(flat))))
+
+    def complete(self, flat: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Return flat vectors (..., D) of the whole model: with draws given the other variables, or their middle."""
+        given = flat.reshape(-1, flat.shape[-1])
+        x = np.empty((len(given), self.whole.n_dims))
+        for owner, shape, start in zip(self.layout.owners, self.layout.sizes, self.layout.offsets, strict=False):
+            first = self.whole.offsets[self.whole.owners.index(owner)]
+            x[:, first : first + shape] = given[:, start : start + shape]
+        n = max(1, _DRAWN // self.solution.places.size)
+        for i in range(0, len(x), n):
+            x[i : i + n, self.solution.places] = self.solution.draw(self.compute(given[i : i + n]), rng)
+        return x.reshape(*flat.shape[:-1], -1)
+
+
+def may_integrate(model: pm.Model) -> bool:
+    """Whether a look at a model's variables leaves it open that some can be integrated out."""
+    return any(rows.is_candidate(rv) or conjugate.is_candidate(rv) for rv in model.free_RVs)
+
+
+@untraced
+def integrate(model: pm.Model) -> Integrated | None:
+    """Integrate out what is proven to be possible; None if there is nothing.
+
+    Models with discrete variables stay as they are, and models that would have no variable left.
+    """
+    frozen, whole = freeze_dims_and_data(model), build_layout(model)
+    if whole.n_sites or whole.dtype != np.float64:  # in single precision digits would be lost
+        return None
+    solution: Solution | None = rows.find_normal(frozen, whole) or conjugate.find_conjugate(frozen, whole)
+    if solution is None or len(solution.owners) == len(whole.owners):
+        return None
+    of_whole = _compile(frozen, whole, frozen.logp())
+    _remove(frozen, solution.replaced)
+    frozen.check_bounds = model.check_bounds  # which freezing forgets
+    with frozen:
+        pm.Potential(_unused_name(frozen, solution.owners), solution.integral)
+    layout = build_layout(frozen)
+    position, outputs = on_position(frozen, layout, frozen.replace_rvs_by_values(list(solution.arrays)))
+    compute = batch_over_rows(position, outputs, compile_interpreted([position], outputs))
+    found = Integrated(frozen, layout, whole, solution, compute)
+    return found if _is_confirmed(found, of_whole) else None
+
+
+def _compile(model: pm.Model, layout: Layout, graph: Any) -> Callable[[np.ndarray], float]:
+    position, outputs = on_position(model, layout, [graph])
+    function = compile_interpreted([position], outputs)
+    return lambda flat: float(function(flat)[0])
+
+
+def _is_confirmed(found: Integrated, of_whole: Callable[[np.ndarray], float]) -> bool:
+    """Whether, at PyMC's initial point, log p(x, y) - log p(x | y) is the log density without the variables x."""
+    point = found.model.initial_point(random_seed=0)
+    theta = found.layout.flatten([np.asarray(point[name]) for name in found.layout.names])
+    value = _compile(found.model, found.layout, found.model.logp())(theta)
+    x = found.complete(theta, np.random.default_rng(0))
+    joint = of_whole(x)
+    (log_conditional,) = found.solution.log_density(found.compute(theta[None]), x[None, found.solution.places])
+    return bool(abs(joint - log_conditional - value) < _AGREEING * (1.0 + abs(joint) + abs(value)))
+
+
+def _unused_name(model: pm.Model, owners: Sequence[str]) -> str:
+    """Return a name that no variable of a model has."""
+    name = "_".join(["integrated_over", *owners])
+    while name in model.named_vars:
+        name += "_"
+    return name
+
+
+def _remove(model: pm.Model, variables: Sequence[Any]) -> None:
+    """Take variables out of a model, and all Deterministics."""
+    for one in (*variables, *model.deterministics):
+        model.named_vars.pop(one.name, None)  # PyMC's copies can name two Deterministics alike
+    model.deterministics.clear()
+    for one in variables:
+        next(kind for kind in (model.free_RVs, model.observed_RVs, model.potentials) if one in kind).remove(one)
+        if one in model.rvs_to_values:
+            model.rvs_to_transforms.pop(one)
+            model.rvs_to_initial_values.pop(one, None)
+            del model.values_to_rvs[model.rvs_to_values.pop(one)]

@@ -1,0 +1,33 @@
+"""Whether what is integrated out of a model is exact: its integral, the gradient of that, and its draws' density."""
+
+import numpy as np
+
+from pymc_hais.latent.integrated import integrate
+
+
+def assert_exact(model, owners, width=0.3):
+    """Assert that log p(x, y) - log p(x | y) is the log density without x, whatever x is, and has its gradient."""
+    found = integrate(model)
+    assert found is not None
+    assert set(found.owners) == owners
+    rng = np.random.default_rng(2)
+    of_whole, of_rest = model.compile_logp(mode="FAST_COMPILE"), found.model.compile_logp(mode="FAST_COMPILE")
+
+    def value(theta):
+        return of_rest(found.layout.unflatten(theta))
+
+    for _ in range(3):
+        theta = width * rng.normal(size=found.layout.n_dims)
+        arrays = found.compute(theta[None])
+        x = found.complete(theta, rng)
+        for away in (0.0, 0.1 * rng.normal(size=x.size)):  # another x, of the same theta
+            there = x.copy()
+            there[found.solution.places] += np.broadcast_to(away, x.shape)[found.solution.places]
+            (log_conditional,) = found.solution.log_density(arrays, there[None, found.solution.places])
+            joint = of_whole(found.whole.unflatten(there))
+            np.testing.assert_allclose(value(theta), joint - log_conditional, rtol=1e-7, atol=1e-9)
+    slope = found.model.compile_dlogp(mode="FAST_COMPILE")(found.layout.unflatten(theta))
+    steps = 1e-5 * np.eye(theta.size)
+    expected = [(value(theta + step) - value(theta - step)) / 2e-5 for step in steps]
+    np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    return found

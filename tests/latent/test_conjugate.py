@@ -1,0 +1,215 @@
+"""Variables with conjugate priors that are integrated out of counts: what is found, and that it is exact."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy.special import betaln, gammaln, logsumexp
+
+import pymc_hais
+from pymc_hais.latent.integrated import integrate
+from tests.latent.integrals import assert_exact
+from tests.statistical import assert_mean
+
+RNG = np.random.default_rng(3)
+N, GROUPS = 60, 12
+GROUP = np.repeat(np.arange(GROUPS), 5)
+TRIALS = RNG.integers(3, 20, size=GROUPS)
+SUCCESSES = RNG.binomial(TRIALS, RNG.beta(2.0, 3.0, size=GROUPS))
+COUNTS = RNG.poisson(2.0, size=N)
+X = RNG.normal(size=N)
+
+
+def binomial(successes=SUCCESSES):
+    with pm.Model(coords={"group": np.arange(GROUPS)}) as model:
+        a, b = pm.Exponential("a", 0.5), pm.Exponential("b", 0.5)
+        p = pm.Beta("p", a, b, dims="group")
+        pm.Deterministic("odds", p / (1.0 - p), dims="group")
+        pm.Binomial("y", TRIALS, p, observed=successes)
+    return model
+
+
+def bernoulli():
+    with pm.Model() as model:
+        p = pm.Beta("p", pm.HalfNormal("a", 2.0), np.linspace(0.5, 2.0, GROUPS), shape=GROUPS)
+        pm.Bernoulli("y", p[GROUP], observed=COUNTS > 1)
+        pm.Binomial("z", 7, p[::-1], observed=np.arange(GROUPS) % 8)
+    return model
+
+
+def rates():
+    """Rates by group, in proportion to an exposure and to what covariates say."""
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", pm.Exponential("shape", 1.0), pm.Exponential("inverse", 1.0), shape=GROUPS)
+        exposure = np.where(np.arange(N) % 7 > 0, np.linspace(0.5, 2.0, N), 0.0)
+        mean = exposure * rate[GROUP] * pt.exp(X * pm.Normal("slope"))
+        pm.Poisson("y", mean, observed=np.where(exposure > 0.0, COUNTS, 0))
+    return model
+
+
+def hazards():
+    """Hazards of each month times the risks of persons, as tables of them are written."""
+    with pm.Model() as model:
+        hazard = pm.Gamma("hazard", 0.5, 0.5, shape=(GROUPS, 2))
+        risk = pt.exp(pm.Normal("slope") * X[:20])
+        first, second = (pt.outer(risk[:10], hazard[:, 0]), pt.outer(risk[10:], hazard[:, 1]))
+        pm.Poisson("y", pt.concatenate([first, second]), observed=RNG.poisson(0.5, size=(20, GROUPS)))
+    return model
+
+
+def exponential():
+    with pm.Model() as model:
+        rate = pm.Exponential("rate", pm.HalfNormal("inverse", 1.0), shape=GROUPS)
+        pm.Poisson("y", rate[GROUP] / pm.LogNormal("share", 0.0, 0.3), observed=COUNTS)
+    return model
+
+
+def multinomial():
+    with pm.Model() as model:
+        p = pm.Dirichlet("p", pm.Exponential("tau", 1.0) * np.array([1.0, 2.0, 0.5]), shape=(GROUPS, 3))
+        pm.Multinomial("y", 8, p, observed=RNG.multinomial(8, [0.2, 0.5, 0.3], size=GROUPS))
+    return model
+
+
+def two():
+    with pm.Model() as model:
+        p = pm.Beta("p", pm.Exponential("a", 1.0), 2.0, shape=GROUPS)
+        rate = pm.Gamma("rate", pm.Exponential("shape", 1.0), 1.0, shape=GROUPS)
+        pm.Binomial("y", TRIALS, p, observed=SUCCESSES)
+        pm.Poisson("z", rate[GROUP], observed=COUNTS)
+    return model
+
+
+#: Name -> model, and what is integrated out of it.
+MODELS = {
+    "binomial": (binomial, {"p"}),
+    "bernoulli": (bernoulli, {"p"}),
+    "rates": (rates, {"rate"}),
+    "hazards": (hazards, {"hazard"}),
+    "exponential": (exponential, {"rate"}),
+    "multinomial": (multinomial, {"p"}),
+    "two": (two, {"p", "rate"}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_integral_is_the_density_over_that_of_the_variables(name):
+    build, owners = MODELS[name]
+    assert_exact(build(), owners)
+
+
+def _beta(a):
+    return pm.Beta("p", a, 2.0, shape=GROUPS)
+
+
+def _gamma(a):
+    return pm.Gamma("p", a, 1.0, shape=GROUPS)
+
+
+def _of(prior, likelihood):
+    def build():
+        with pm.Model() as model:
+            a = pm.Exponential("a", 1.0)
+            likelihood(prior(a), a)
+        return model
+
+    return build
+
+
+def _binomial(p, n=TRIALS, observed=SUCCESSES):
+    return pm.Binomial("y", n, p, observed=observed)
+
+
+OTHERS = {
+    "a square": _of(_beta, lambda p, _: _binomial(p**2)),
+    "a product": _of(_beta, lambda p, _: _binomial(0.5 * p)),
+    "two elements": _of(_gamma, lambda p, _: pm.Poisson("y", p[GROUP] * p[0], observed=COUNTS)),
+    "a sum": _of(_gamma, lambda p, _: pm.Poisson("y", p[GROUP] + 1.0, observed=COUNTS)),
+    "a divisor": _of(_gamma, lambda p, _: pm.Poisson("y", 1.0 / p[GROUP], observed=COUNTS)),
+    "unknown indices": _of(_gamma, lambda p, a: pm.Poisson("y", p[pt.cast(a, "int64") + 0 * GROUP], observed=COUNTS)),
+    "other data": _of(_gamma, lambda p, _: pm.Exponential("y", p[GROUP], observed=COUNTS + 0.5)),
+    "a potential": _of(_beta, lambda p, _: (_binomial(p), pm.Potential("more", pt.log(p).sum()))),
+    "another prior": _of(_beta, lambda p, _: (_binomial(p), pm.Normal("c", p[0]))),
+    "unknown trials": _of(_beta, lambda p, a: _binomial(p, 20 + pt.cast(a, "int64"))),
+    "impossible data": _of(_beta, lambda p, _: _binomial(p, TRIALS, TRIALS + 1)),
+    "outcomes in another order": _of(
+        lambda a: pm.Dirichlet("p", a * np.ones(3), shape=(GROUPS, 3)),
+        lambda p, _: pm.Multinomial("y", 8, p[:, ::-1], observed=np.tile([5, 2, 1], (GROUPS, 1))),
+    ),
+    "bounds": _of(
+        lambda a: pm.Truncated("p", pm.Gamma.dist(a, 1.0), upper=3.0, shape=GROUPS),
+        lambda p, _: pm.Poisson("y", p[GROUP], observed=COUNTS),
+    ),
+    "few elements": _of(lambda a: pm.Beta("p", a, 2.0, shape=3), lambda p, _: _binomial(p[np.arange(GROUPS) % 3])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_not_proven_stays(name):
+    assert integrate(OTHERS[name]()) is None
+
+
+def test_a_rate_in_proportion_to_what_may_be_negative_has_no_density_there():
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 2.0, 1.0, shape=GROUPS)
+        pm.Poisson("y", rate[GROUP] * pm.Normal("factor", 1.0, 1.0), observed=COUNTS)
+    found = integrate(model)
+    value = found.model.compile_logp(mode="FAST_COMPILE")
+    assert value({"factor": -0.1}) == -np.inf
+    assert np.isfinite(value({"factor": 0.1}))
+
+
+def test_draws_beyond_floating_point_keep_the_model_as_it_is():
+    """Log odds of 1e3, as of Beta(0.001, 0.001), are none of a probability that floating point holds."""
+    with pm.Model() as model:
+        p = pm.Beta("p", 1e-3 * pm.Exponential("a", 1.0), 1e-3, shape=GROUPS)
+        pm.Binomial("y", TRIALS, p, observed=TRIALS)
+    assert integrate(model) is None
+
+
+def _log_evidence():
+    """Integrate over both parameters of `binomial` by a grid."""
+    log_a, log_b = np.meshgrid(np.linspace(-6.0, 5.0, 400), np.linspace(-6.0, 5.0, 400), indexing="ij")
+    a, b = np.exp(log_a), np.exp(log_b)
+    log_density = 2.0 * np.log(0.5) - 0.5 * (a + b) + log_a + log_b
+    for n, k in zip(TRIALS, SUCCESSES, strict=True):
+        log_density += betaln(a + k, b + n - k) - betaln(a, b) + gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    return logsumexp(log_density) + 2.0 * np.log(log_a[1, 0] - log_a[0, 0])
+
+
+@pytest.fixture(scope="module")
+def result():
+    return pm.sample_hais(1000, model=binomial(), random_seed=4, progressbar=False)
+
+
+def test_log_z_is_that_of_the_model(result):
+    estimate = pymc_hais.log_marginal_likelihood(result)
+    assert result["posterior"].attrs["integrated_out"] == "p"
+    assert abs(estimate.value - _log_evidence()) < 4.0 * estimate.se
+    assert estimate.is_trustworthy
+
+
+def test_draws_are_those_given_the_parameters(result):
+    """Counts that the draws replicate have the mean of the beta variables given a and b, for each pair of these."""
+    posterior = result["posterior"]
+    a, b, p = (posterior[name].values.reshape(4000, -1) for name in ("a", "b", "p"))
+    mean = (a + SUCCESSES) / (a + b + TRIALS)
+    variance = mean * (1.0 - mean) / (a + b + TRIALS + 1.0)
+    for group in range(0, GROUPS, 4):
+        z = (p[:, group] - mean[:, group]) / np.sqrt(variance[:, group])
+        assert_mean(z, 0.0)
+        assert_mean(z**2, 1.0)
+    np.testing.assert_allclose(posterior["odds"], posterior["p"] / (1.0 - posterior["p"]))
+
+
+@pytest.mark.slow
+def test_z_is_unbiased_and_its_error_is_right():
+    truth, of_chains, z = _log_evidence(), [], []
+    model = binomial()
+    for seed in range(20):
+        idata = pm.sample_hais(200, model=model, random_seed=seed, quiet=True, target_se=None)
+        estimate = pymc_hais.log_marginal_likelihood(idata)
+        of_chains.append(np.exp(np.array(estimate.per_chain) - truth))
+        z.append((estimate.value - truth) / estimate.se)
+    assert_mean(np.concatenate(of_chains), 1.0)
+    assert np.mean(np.square(z)) < 2.4  # chi-square of 20: 1e-3
