@@ -112,7 +112,7 @@ def local_scatter_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None
     scatter = _gather(places, _size(whole)).T @ spread
     matrices = {key: sparse.csc_array(scatter @ part) for key, part in parts.items()}
     used = {key: np.flatnonzero(np.diff(matrix.indptr)) for key, matrix in matrices.items()}
-    if sum(map(len, used.values())) * _size(whole) > _size(added) * _PASSES:
+    if sum(map(len, used.values())) * _size(whole) > min(_size(added) * _PASSES, _MOST_ENTRIES):
         return None
     terms = [
         _product(matrix[:, used[key]].toarray().astype(whole.dtype), key.elements(used[key]))
@@ -124,11 +124,14 @@ def local_scatter_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None
 
 
 def _product(matrix: np.ndarray, numbers: Any) -> Any:
-    """Return a constant matrix times numbers; where it has zeros they do not matter, infinite ones either."""
-    is_beyond = pt.isinf(numbers)
-    beyond = pt.constant(matrix) @ pt.switch(is_beyond, pt.sign(numbers), 0.0)
-    infinity = pt.switch(beyond > 0.0, np.inf, pt.switch(beyond < 0.0, -np.inf, 0.0))
-    return pt.constant(matrix) @ pt.switch(is_beyond, 0.0, numbers) + infinity
+    """Return a constant matrix times numbers; where it has zeros they do not matter, infinite ones and NaN either."""
+    rises, falls = (pt.constant((sign * matrix > 0.0).astype(matrix.dtype)) for sign in (1.0, -1.0))
+    is_beyond, is_lost = pt.isinf(numbers), pt.isnan(numbers)
+    above, below = (pt.switch(is_beyond & (sign * numbers > 0.0), 1.0, 0.0) for sign in (1.0, -1.0))
+    is_above, is_below = rises @ above + falls @ below > 0.0, rises @ below + falls @ above > 0.0
+    is_none = ((rises + falls) @ pt.switch(is_lost, 1.0, 0.0) > 0.0) | (is_above & is_below)
+    beyond = pt.switch(is_none, np.nan, pt.switch(is_above, np.inf, pt.switch(is_below, -np.inf, 0.0)))
+    return pt.constant(matrix) @ pt.switch(is_beyond | is_lost, 0.0, numbers) + beyond
 
 
 def _fewer_squares(x: Any) -> Any:

@@ -273,7 +273,7 @@ def test_what_is_added_at_indices_is_a_product(name):
             np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("number", [np.inf, -np.inf, 1e300])
+@pytest.mark.parametrize("number", [np.inf, -np.inf, 1e300, np.nan])
 def test_what_is_beyond_all_numbers_stays_in_its_place(number):
     x = pt.vector("x", shape=(6,))
     graph = pt.zeros(12)[PLACES].inc(x[PLACES % 6] * np.ones(200))
@@ -286,6 +286,14 @@ def test_what_is_beyond_all_numbers_stays_in_its_place(number):
     )
     np.testing.assert_allclose(own, other)
     np.testing.assert_allclose(slope, other_slope)
+
+
+def test_infinities_of_both_signs_are_no_number():
+    x = pt.vector("x", shape=(6,))
+    (written,) = sum_fewer_squares([pt.zeros(12)[PLACES].inc((x[0] - x[1]) * np.ones(200))])
+    found = pytensor.function([x], written, mode="FAST_COMPILE")
+    assert np.isnan(found(np.array([np.inf, np.inf, 0.0, 0.0, 0.0, 0.0]))).all()
+    assert (found(np.array([np.inf, -np.inf, np.nan, 0.0, 0.0, 0.0])) == np.inf).all()
 
 
 @pytest.mark.parametrize("added", [np.zeros(200), np.full(200, 2.5)])
