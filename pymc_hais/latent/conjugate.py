@@ -39,6 +39,8 @@ from pymc_hais.density.compiling import evaluate_known
 from pymc_hais.density.layout import Layout
 from pymc_hais.density.rewrites.graphs import LAYOUT, laid_out, places_of
 
+#: A number from which on log Gamma is computed by Stirling's series.
+_LARGE = 1e4
 #: Elements from which on a variable is integrated out: fewer are sampled as fast.
 _FEWEST = 8
 
@@ -101,8 +103,13 @@ class Conjugate:
         return total
 
     def holds(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """Whether the parameters are positive; where one is infinite the density is zero, as it is without this."""
-        return np.all([(one > 0.0).reshape(len(one), -1).all(axis=1) for one in arrays], axis=0)
+        """Whether the parameters are positive and finite; an infinite inverse scale is a density of zero."""
+        within = []
+        for kind, own in self._of_each(arrays):
+            for i, one in enumerate(own):
+                is_within = (one > 0.0) & (np.isfinite(one) | (kind == "gamma" and i == 1))
+                within.append(is_within.reshape(len(one), -1).all(axis=1))
+        return np.all(within, axis=0)
 
     def _of_each(self, arrays: Sequence[np.ndarray]) -> Any:
         rest = iter(arrays)
@@ -184,10 +191,9 @@ def _of_beta(rv: Any, data: Sequence[tuple[Any, Any]]) -> Posterior | None:
         successes += np.bincount(places.ravel(), value.ravel(), n)
         failures += np.bincount(places.ravel(), (trials - value).ravel(), n)
         base += np.sum(gammaln(trials + 1.0) - gammaln(value + 1.0) - gammaln(trials - value + 1.0))
-    prior = [pt.broadcast_to(one, rv.type.shape).ravel() for one in rv.owner.op.dist_params(rv.owner)]
-    a, b = (one + counts for one, counts in zip(prior, (successes, failures), strict=True))
-    integral = (_log_beta(a, b) - _log_beta(*prior)).sum() + base
-    return Posterior("beta", _where_positive(prior, integral), [a, b])
+    a, b = (pt.broadcast_to(one, rv.type.shape).ravel() for one in rv.owner.op.dist_params(rv.owner))
+    rises = _log_rising(a, successes) + _log_rising(b, failures) - _log_rising(a + b, successes + failures)
+    return Posterior("beta", _where_positive([a, b], rises.sum() + base), [a + successes, b + failures])
 
 
 def _of_gamma(rv: Any, data: Sequence[tuple[Any, Any]]) -> Posterior | None:
@@ -211,10 +217,10 @@ def _of_gamma(rv: Any, data: Sequence[tuple[Any, Any]]) -> Posterior | None:
         conditions.append(pt.all(scale >= 0.0))
     parameters = [pt.broadcast_to(one, rv.type.shape).ravel() for one in rv.owner.op.dist_params(rv.owner)]
     shape, scale = parameters if len(parameters) == 2 else (pt.ones(n), parameters[0])
-    a, b = shape + counts, 1.0 / scale + exposure
-    integral = (pt.gammaln(a) - pt.gammaln(shape) - shape * pt.log(scale) - a * pt.log(b)).sum()
-    within = pt.switch(functools.reduce(pt.and_, conditions), pt.add(integral, *terms), -np.inf)
-    return Posterior("gamma", _where_positive([shape, scale], within), [a, b])
+    grows = pt.log1p(exposure * scale)  # log of the inverse scale, posterior over prior
+    each = _log_rising(shape, counts) + counts * pt.log(scale) - (shape + counts) * grows
+    within = pt.switch(functools.reduce(pt.and_, conditions), pt.add(each.sum(), *terms), -np.inf)
+    return Posterior("gamma", _where_positive([shape, scale], within), [shape + counts, 1.0 / scale + exposure])
 
 
 def _of_dirichlet(rv: Any, data: Sequence[tuple[Any, Any]]) -> Posterior | None:
@@ -233,21 +239,25 @@ def _of_dirichlet(rv: Any, data: Sequence[tuple[Any, Any]]) -> Posterior | None:
         counts += np.bincount(places.ravel(), value.ravel(), counts.size).reshape(counts.shape)
         base += np.sum(gammaln(value.sum(axis=-1) + 1.0)) - np.sum(gammaln(value + 1.0))
     (a,) = (pt.broadcast_to(one, rv.type.shape) for one in rv.owner.op.dist_params(rv.owner))
-    integral = (_log_beta_of(a + counts) - _log_beta_of(a)).sum() + base
+    each = _log_rising(a, counts).sum(axis=-1) - _log_rising(a.sum(axis=-1), counts.sum(axis=-1))
+    integral = each.sum() + base
     return Posterior("dirichlet", _where_positive([a], integral), [a + counts])
 
 
-def _log_beta(a: Any, b: Any) -> Any:
-    return pt.gammaln(a) + pt.gammaln(b) - pt.gammaln(a + b)
-
-
-def _log_beta_of(a: Any) -> Any:
-    return pt.gammaln(a).sum(axis=-1) - pt.gammaln(a.sum(axis=-1))
+def _log_rising(a: Any, counts: np.ndarray) -> Any:
+    """Return log Gamma(a + k) - log Gamma(a): by Stirling's series where both are large."""
+    small, large = pt.minimum(a, _LARGE), pt.maximum(a, _LARGE)
+    plain = pt.gammaln(small + counts) - pt.gammaln(small)
+    # Beyond 1e15 the rest no longer changes: its gradient would divide by squares that overflow.
+    near = pt.minimum(large, 1e15)
+    corrections = (1.0 / (near + counts) - 1.0 / near) / 12.0  # the next term is 1 / (360 a^3)
+    rest = (near + counts - 0.5) * pt.log1p(counts / near) - counts + corrections
+    return pt.switch(a < _LARGE, plain, counts * pt.log(large) + rest)
 
 
 def _where_positive(parameters: Sequence[Any], integral: Any) -> Any:
-    """Return minus infinity where a parameter of the prior is out of its range, as its density is zero there."""
-    are_positive = functools.reduce(pt.and_, [pt.all(one > 0.0) for one in parameters])
+    """Return minus infinity where a parameter of the prior is out of its range, or beyond floating point."""
+    are_positive = functools.reduce(pt.and_, [pt.all((one > 0.0) & (one < np.inf)) for one in parameters])
     return pt.switch(are_positive, integral, -np.inf)
 
 

@@ -87,7 +87,7 @@ class Integrated:
         n = max(1, _DRAWN // self.solution.places.size)
         for i in range(0, len(x), n):
             x[i : i + n, self.solution.places] = self.solution.draw(self.compute(given[i : i + n]), rng)
-        return x.reshape(*flat.shape[:-1], -1)
+        return x.reshape(*flat.shape[:-1], self.whole.n_dims)
 
 
 def may_integrate(model: pm.Model) -> bool:
@@ -126,9 +126,10 @@ def _compile(model: pm.Model, layout: Layout, graph: Any) -> Callable[[np.ndarra
 
 
 def _is_confirmed(found: Integrated, of_whole: Callable[[np.ndarray], float]) -> bool:
-    """Whether, at PyMC's initial point, log p(x, y) - log p(x | y) is the log density without the variables x."""
+    """Whether, near PyMC's initial point, log p(x, y) - log p(x | y) is the log density without the variables x."""
     point = found.model.initial_point(random_seed=0)
     theta = found.layout.flatten([np.asarray(point[name]) for name in found.layout.names])
+    theta = theta + 0.3 * np.random.default_rng(1).normal(size=theta.size)  # where no slope is zero
     value = _compile(found.model, found.layout, found.model.logp())(theta)
     x = found.complete(theta, np.random.default_rng(0))
     joint = of_whole(x)

@@ -5,6 +5,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from scipy.special import betaln, gammaln, logsumexp
+from scipy.stats import norm
 
 import pymc_hais
 from pymc_hais.latent.integrated import integrate
@@ -165,6 +166,38 @@ def test_draws_beyond_floating_point_keep_the_model_as_it_is():
         p = pm.Beta("p", 1e-3 * pm.Exponential("a", 1.0), 1e-3, shape=GROUPS)
         pm.Binomial("y", TRIALS, p, observed=TRIALS)
     assert integrate(model) is None
+
+
+@pytest.mark.parametrize("log_shape", [-20.0, 0.0, 9.2, 9.3, 20.0, 35.0, 50.0, 300.0, 700.0])
+def test_no_digit_is_lost_where_a_prior_is_narrow(log_shape):
+    """Its limit is a fixed probability or rate: the terms of both integrals are then large, and their sum is not."""
+    trials, shape = np.full(GROUPS, 20), np.exp(log_shape)
+    successes, counts = np.arange(GROUPS), np.arange(GROUPS) % 5
+    with pm.Model() as model:
+        size = pt.exp(pm.Normal("log_size", 0.0, 100.0))
+        p = pm.Beta("p", 0.3 * size, 0.7 * size, shape=GROUPS)
+        rate = pm.Gamma("rate", size, size, shape=GROUPS)
+        simplex = pm.Dirichlet("simplex", size * np.array([0.3, 0.7]), shape=(GROUPS, 2))
+        pm.Binomial("y", trials, p, observed=successes)
+        pm.Poisson("z", 3.0 * rate, observed=counts)
+        pm.Multinomial("w", 20, simplex, observed=np.stack([successes, 20 - successes], axis=1))
+    found = integrate(model)
+    assert set(found.owners) == {"p", "rate", "simplex"}
+    value = found.model.compile_logp(mode="FAST_COMPILE")({"log_size": log_shape})
+    slope = found.model.compile_dlogp(mode="FAST_COMPILE")({"log_size": log_shape})
+    i = np.arange(20)
+    rising = [
+        np.log1p(i / (part * shape))[None] * (i < k[:, None]) for part, k in ((0.3, successes), (0.7, 20 - successes))
+    ]
+    log_p = successes * np.log(0.3) + (20 - successes) * np.log(0.7) - np.log1p(i / shape).sum()
+    log_p = log_p + sum(one.sum(axis=1) for one in rising)
+    log_p = log_p + gammaln(21) - gammaln(successes + 1) - gammaln(21 - successes)
+    # (1 + 3 / shape)^-(shape + k) tends to exp(-3).
+    log_rate = counts * np.log(3.0) - gammaln(counts + 1) - (shape + counts) * np.log1p(3.0 / shape)
+    log_rate = log_rate + (np.log1p(i / shape)[None] * (i < counts[:, None])).sum(axis=1)
+    expected = 2.0 * log_p.sum() + log_rate.sum() + norm.logpdf(log_shape, 0.0, 100.0)
+    np.testing.assert_allclose(value, expected, rtol=0.0, atol=2e-7)  # PyMC's normal density has an error of 6e-8
+    assert np.isfinite(slope).all()
 
 
 def _log_evidence():
