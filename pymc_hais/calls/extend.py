@@ -112,10 +112,7 @@ def extend(
     model = opened.model
     record, old = read_whole(result)
     attrs = result["posterior"].attrs
-    # Where variables were integrated out, the model without them is compared later.
-    names = {rv.name for rv in opened.model.free_RVs}
-    if "integrated_out" not in attrs or not names.issuperset(record.made.layout.owners):
-        check_model_of(record.made, model)
+    _check_before(record, result, opened)
     request = _read_request(opened, record, result, added)
     number = int(attrs.get("extensions", 0)) + 1
     with request.runner() as runner:
@@ -151,6 +148,14 @@ def _check_added(added: Mapping[str, Any]) -> None:
     if sum(value is not None for value in added.values()) != 1:
         named = ", ".join(f"{name}={value!r}" for name, value in added.items() if value is not None) or "none"
         raise ValueError(f"Pass exactly one of `draws`, `chains` and `target_se`; got {named}.")
+
+
+def _check_before(record: Plan, result: DataTree, opened: Opened) -> None:
+    """Refuse another model; where variables were integrated out, the model without them is compared later."""
+    names = {rv.name for rv in opened.model.free_RVs}
+    is_later = "integrated_out" in result["posterior"].attrs and names.issuperset(record.made.layout.owners)
+    if not is_later:
+        check_model_of(record.made, opened.model)
 
 
 def _read_request(opened: Opened, record: Plan, result: DataTree, added: Mapping[str, Any]) -> Request:

@@ -101,7 +101,7 @@ def sample_hais(
           and a Gaussian or Student-t fitted to a pilot's final particles;
         - "auto": the prior or "fitted", whichever is predicted to cost less, or a fit of the curvature at the mode;
           the log and the attributes of the result say which one was taken, and why.  Normal variables with normal data
-          are integrated out, and drawn after the run, where this is proven to be exact.
+          and conjugate priors of counts are integrated out, and drawn after the run, where a proof says this is exact.
     modes : dict, DataTree or list of these, optional
         Points that lead to modes of the posterior: a dict, such as :func:`pymc.find_MAP` returns, a result of
         ``pm.sample`` or of this function, or several of these.  A search climbs the density from there, and

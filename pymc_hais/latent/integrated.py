@@ -97,7 +97,7 @@ def may_integrate(model: pm.Model) -> bool:
 
 @untraced
 def integrate(model: pm.Model) -> Integrated | None:
-    """Integrate out what is proven to be possible; None if there is nothing.
+    """Integrate variables out where a proof allows it; None if it allows none.
 
     Models with discrete variables stay as they are, and models that would have no variable left.
     """

@@ -89,7 +89,7 @@ class Rows:
             return list(rewrite_for_gradients(at_zero, "canonicalize", "specialize"))
 
     def factor(self, xp: Any, arrays: Sequence[Any]) -> Conditional:
-        """Return L and L^-1 g of what :meth:`expand` writes."""
+        """Factor A into L L', and solve for L^-1 g; :meth:`expand` gives g and the entries of A."""
         width = self.places.shape[1]
         matrix = dict(zip(self.entries, arrays[width:], strict=True))
         roots: dict[tuple[int, int], Any] = {}
@@ -103,7 +103,7 @@ class Rows:
         return Conditional(roots, solved)
 
     def integrate(self, log_density: Any, own: Sequence[Any], arrays: Sequence[Any]) -> Any:
-        """Return log of the integral over the owners, of what :meth:`expand` takes and writes."""
+        """Write the logarithm of the integral over the owners, given the log density, and g and A of :meth:`expand`."""
         conditional = self.factor(pt, [spread_out(one) for one in arrays])
         mode = [disconnected_grad(one) for one in conditional.back(conditional.solved)]
         there: dict[Any, Any] = {}
@@ -170,9 +170,9 @@ class Normal:
         return total
 
     def holds(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """Whether neither the rounding of the mode nor that of pivots changes it.
+        """Whether the rounding of the mode and of the pivots leaves it as it is.
 
-        A pivot is rounded as what it is the rest of, which can be much larger.
+        A pivot is a diagonal entry of A minus squares.  The entry can be much larger; its rounding error stays.
         """
         conditional = self.rows.factor(np, arrays)
         mode = conditional.back(conditional.solved)
@@ -212,7 +212,7 @@ class _Axis(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """The log density of rows and of what depends on them, with symbols in place of random variables."""
+    """The log density of rows and of the data that depend on them. Symbols stand for the random variables."""
 
     log_density: Any
     own: list[Any]  # in the order of the owners
@@ -222,7 +222,7 @@ class _Written(NamedTuple):
 
 def is_candidate(rv: Any) -> bool:
     """Whether a look at a variable leaves it open that it has rows which can be integrated out."""
-    is_normal = isinstance(getattr(rv.owner, "op", None), NormalRV | MvNormalRV)
+    is_normal = isinstance(getattr(rv.owner, "op", None), NormalRV | MvNormalRV) and rv.dtype == "float64"
     return is_normal and any(length is None or length >= _FEWEST for length in rv.type.shape)
 
 
@@ -243,8 +243,7 @@ def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
     groups: dict[int, dict[str, _Axis]] = {}
     for owner, shape in zip(layout.owners, layout.shapes, strict=True):
         rv = frozen[owner]
-        is_normal = isinstance(rv.owner.op, NormalRV | MvNormalRV) and rv.dtype == "float64"
-        if frozen.rvs_to_transforms[rv] is not None or not is_normal:
+        if frozen.rvs_to_transforms[rv] is not None or not is_candidate(rv):
             continue
         for axis, length in enumerate(shape):
             if length >= _FEWEST:

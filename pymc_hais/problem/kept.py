@@ -30,7 +30,7 @@ class _Own:
 #: Cache: model -> pairs of the arguments and the problem built from them, which does not refer to the model.
 _of_models: weakref.WeakKeyDictionary[Any, tuple[tuple[tuple, Problem], ...]] = weakref.WeakKeyDictionary()
 _changing = threading.Lock()
-#: Cache: model -> what it was, and the model without what is integrated out; None where that is nothing.
+#: Cache: model -> its identity, and the model with variables integrated out; None where none can be.
 _integrated: weakref.WeakKeyDictionary[Any, tuple[ModelIdentity, Integrated | None]] = weakref.WeakKeyDictionary()
 
 

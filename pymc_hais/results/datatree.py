@@ -95,7 +95,7 @@ def to_extended_tree(
 ) -> DataTree:
     """Join a result, with its evidence, and its extension, which has new draws.
 
-    ``named`` and what is integrated out of the model are as :func:`to_datatree` takes them.
+    ``named``, ``model`` and ``integrated`` are those of :func:`to_datatree`.
     """
     draws = extended.posterior
     assert draws is not None
@@ -134,7 +134,7 @@ def _complete_modes(
     integrated: Integrated | None,
     runner: Runner,
 ) -> Modes:
-    """Return modes of the model, in the variables' own spaces: what is integrated out of it is at its mean."""
+    """Return modes in the variables' own spaces. Integrated variables are at their mean given the others."""
     positions = modes.positions if integrated is None else integrated.complete(modes.positions)
     what = "the modes in the variables' own spaces"
     values = runner.attempt(what, lambda: named(positions), layout.unflatten(positions))
@@ -142,7 +142,7 @@ def _complete_modes(
 
 
 def _complete(positions: np.ndarray, integrated: Integrated | None, runner: Runner) -> np.ndarray:
-    """Return flat vectors of the model, with draws of what is integrated out of it."""
+    """Return flat vectors of the whole model: integrated variables are drawn given the others."""
     if integrated is None:
         return positions
     return integrated.complete(positions, np.random.default_rng(runner.seeds.of(Use.INTEGRATED)))

@@ -1,4 +1,4 @@
-"""Whether what is integrated out of a model is exact: its integral, the gradient of that, and its draws' density."""
+"""Checks of an integral over variables of a model: its value, its gradient, and the density of the draws."""
 
 import numpy as np
 

@@ -239,7 +239,7 @@ def test_no_digit_is_lost_far_from_zero():
 
 PLACES = np.random.default_rng(5).integers(0, 12, size=200)
 ADDED = np.random.default_rng(6).normal(size=200)
-#: Name -> what is added to zeros of which shape, at which indices, as a function of a vector (6,).
+#: Name -> the shape of an array, the indices, and the numbers that are added there, as a function of a vector (6,).
 SCATTERED = {
     "repeated indices": ((12,), (PLACES,), lambda x: x[0] * ADDED + x[1] - 2.0),
     "indices from the end": ((12,), (PLACES - 12,), lambda x: x[PLACES % 6] * ADDED),
