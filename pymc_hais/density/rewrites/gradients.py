@@ -12,7 +12,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.builders import SymbolicOp
-from pytensor.gradient import DisconnectedType
+from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
@@ -42,6 +42,22 @@ class InverseFactor(SymbolicOp):
 
 class WrittenOut(SymbolicOp):
     """A function whose gradient is known; it is written out once that is taken."""
+
+
+class Held(WrittenOut):
+    """A variable that gradients take as a constant; PyTensor's own form of this is lost where graphs are simplified."""
+
+    def build_inner_graph(self, x: TensorVariable) -> list[Any]:
+        """Leave the value as it is."""
+        return [pt.identity(x)]
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        """Return that the output has no gradient."""
+        return [[False]]
+
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
+        """Give nothing back."""
+        return [disconnected_type()]
 
 
 def gradients_of(output_gradients: Sequence[Any], n: int) -> list[Any]:
