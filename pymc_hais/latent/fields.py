@@ -36,7 +36,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.layout import Layout, values_at
 from pymc_hais.density.markov.markov import find_markov
-from pymc_hais.density.rewrites.graphs import scalar_op
+from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.banded import Banded
 from pymc_hais.latent.dense import Dense
@@ -126,7 +126,7 @@ def find_fields(frozen: pm.Model, layout: Layout, normals: bool = False) -> list
     """
     offsets = layout.offsets  # of int64, as slices are to be: what PyTensor makes of a small integer overflows later
     long = [i for i, shape in enumerate(layout.shapes) if shape and shape[-1] >= _SHORTEST]
-    summed = _find_summed(frozen, {layout.owners[i]: layout.shapes[i][-1] for i in long})
+    summed = find_summed(frozen, {layout.owners[i]: layout.shapes[i][-1] for i in long})
     found = [
         Field(owner, offsets[i], offsets[i + 1], layout.shapes[i][-1], summed.get(owner))
         for i in long
@@ -186,7 +186,7 @@ def _is_chain(frozen: pm.Model, rv: TensorVariable) -> bool:
     return isinstance(op, AutoRegressiveRV) and op.ar_order == 1
 
 
-def _find_summed(frozen: pm.Model, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:
+def find_summed(frozen: pm.Model, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Find the normal variables that a model uses only as running sums of their elements, scaled or not.
 
     ``lengths`` are those of the variables' last axes.  Returns the weight of each element in these sums, relative to
@@ -231,18 +231,24 @@ def _source(added: TensorVariable) -> tuple[Any, np.ndarray] | None:
     log_weights = np.zeros(1)
     while isinstance(op := scalar_op(added), Mul | TrueDiv):
         factors = [one for one in added.owner.inputs if not all(one.type.broadcastable)]
-        constants = [one for one in factors if isinstance(one, Constant) and one.data.size == one.data.shape[-1]]
+        constants = [one for one in factors if _is_along_last_axis(one)]
         rest = [one for one in factors if one not in constants]
         if len(rest) != 1 or (isinstance(op, TrueDiv) and rest[0] is not added.owner.inputs[0]):
             break
         with np.errstate(all="ignore"):
-            logs = sum((np.log(one.data.ravel()) for one in constants), np.zeros(1))
+            logs = sum((np.log(behind_dims(one).data.ravel()) for one in constants), np.zeros(1))
         log_weights = log_weights - logs if isinstance(op, TrueDiv) else log_weights + logs
         scalars += [one for one in added.owner.inputs if one not in factors]
         (added,) = rest
     if added in set(ancestors(scalars)) or not np.isfinite(log_weights).all():
         return None
     return added, np.exp(log_weights - log_weights.mean())
+
+
+def _is_along_last_axis(variable: TensorVariable) -> bool:
+    """Whether a variable is a constant with all its elements along the last axis."""
+    inner = behind_dims(variable)
+    return isinstance(inner, Constant) and inner.data.size == variable.type.shape[-1]
 
 
 def open_sums(
@@ -258,16 +264,19 @@ def open_sums(
         chains[field.owner] = own = frozen.rvs_to_values[frozen[field.owner]]
         if field.is_summed:
             chains[field.owner] = chain = own.type(f"{field.owner}_sums")
-            opened = {
-                one: one.type.filter_variable(
-                    clone_replace(one.owner.inputs[0], {own: (chain / weights).astype(own.dtype)})
-                )
-                for one, (source, weights) in _sums_in(terms).items()
-                if source is own
-            }
-            terms = clone_replace(terms, opened, rebuild_strict=False)
+            terms = write_chain(terms, field, own, chain)
             values[chain] = field.sums(values[own].ravel()).reshape(values[own].type.shape)
     return terms, chains, values
+
+
+def write_chain(terms: list[Any], field: Field, own: Any, chain: Any) -> list[Any]:
+    """Write a chain where graphs have the running sums of a field's differences, ``own``."""
+    opened = {
+        one: one.type.filter_variable(clone_replace(one.owner.inputs[0], {own: (chain / weights).astype(own.dtype)}))
+        for one, (source, weights) in _sums_in(terms).items()
+        if source is own
+    }
+    return list(clone_replace(terms, opened, rebuild_strict=False))
 
 
 def at_points(frozen: pm.Model, layout: Layout, fields: Sequence[Field], shift: TensorVariable) -> dict[Any, Any]:

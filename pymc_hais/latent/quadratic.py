@@ -1,11 +1,12 @@
-"""Whether a log density is quadratic and concave in variables, row by row: read from its graph, a proof or nothing.
+"""Whether a log density is quadratic and concave in rows of variables: read from its graph, a proof or nothing.
 
-Each element of an array gets the row of variables that it depends on.  Elements of several rows may be added, as long
-as nothing but a sum is made of them.
+Each element of an array gets the first and the last row of the variables that it depends on.  What is squared couples
+rows from its first to its last one.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
@@ -24,29 +25,59 @@ from pymc_hais.density.rewrites.gradients import QuadraticForm
 from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR, axes_of, core_op, laid_out, squared
 
 _AFFINE, _CONVEX, _CONCAVE = Curvature.AFFINE, Curvature.CONVEX, Curvature.CONCAVE
-#: In place of a row: no row, and several of them added.
-_NONE, _SEVERAL = -1, np.iinfo(np.int64).max
+#: In place of the last row and of the first one, where there is none.
+_BEFORE, _AFTER = -1, np.iinfo(np.int64).max
+
+
+class _Span(NamedTuple):
+    """The first and the last row that elements depend on."""
+
+    first: np.ndarray
+    last: np.ndarray
+
+    @classmethod
+    def none(cls, shape: tuple[int, ...]) -> "_Span":
+        """Return that of elements that depend on no row."""
+        return cls(np.full(shape, _AFTER), np.full(shape, _BEFORE))
+
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> "_Span":
+        """Lay both out alike."""
+        return _Span(function(self.first), function(self.last))
+
+    def total(self, axis: int | tuple[int, ...]) -> "_Span":
+        """Return that of sums along axes."""
+        return _Span(np.min(self.first, axis, initial=_AFTER), np.max(self.last, axis, initial=_BEFORE))
+
+    @property
+    def reach(self) -> int:
+        """How many rows the last one is after the first one, at most."""
+        return int(np.max(np.where(self.last == _BEFORE, 0, self.last - self.first), initial=0))
 
 
 class _Unknown(Exception):
     """Nothing is proven of an operation."""
 
 
-def is_quadratic(log_density: Any, rows: Mapping[Any, np.ndarray]) -> bool:
-    """Whether a simplified log density is proven to be quadratic and concave in variables, a sum over their rows.
+def find_reach(log_density: Any, rows: Mapping[Any, np.ndarray]) -> int | None:
+    """Prove that a simplified log density is quadratic and concave in variables, and find which rows it couples.
 
     Parameters
     ----------
     rows : dict
         Variables of known shapes -> the row of each element, of the variable's shape.
+
+    Returns
+    -------
+    int or None
+        How many rows two that are coupled are apart, at most: zero for a sum over rows.  None without a proof.
     """
     reader = _Reader(rows)
     try:
         for node in toposort([log_density], blockers=list(rows)):
             reader.read(node)
     except _Unknown:
-        return False
-    return reader.kinds.get(log_density, _AFFINE) in (_AFFINE, _CONCAVE)
+        return None
+    return reader.reach if reader.kinds.get(log_density, _AFFINE) in (_AFFINE, _CONCAVE) else None
 
 
 class _Reader:
@@ -56,10 +87,13 @@ class _Reader:
     ----------
     kinds : dict
         Variable -> its curvature: affine, or quadratic and convex or concave.
+    reach : int
+        How many rows two that are coupled are apart, at most.
     """
 
     def __init__(self, rows: Mapping[Any, np.ndarray]) -> None:
-        self._rows = dict(rows)
+        self._spans = {one: _Span(of, of) for one, of in rows.items()}
+        self.reach = 0
         self.kinds = dict.fromkeys(rows, _AFFINE)
         self._signs = Signs(lambda one: np.asarray(one.data) if isinstance(one, Constant) else None)
 
@@ -74,34 +108,42 @@ class _Reader:
         if isinstance(node.op, Elemwise):
             if isinstance(node.op.scalar_op, ps.Second) and node.inputs[1] not in self.kinds:
                 return  # the shape alone
-            kind, rows = self._of_scalar(node, mine)
+            kind, span = self._of_scalar(node, mine)
         else:
-            kind, rows = self._of_array(node, mine)
+            kind, span = self._of_array(node, mine)
         if None in output.type.shape or kind is Curvature.UNKNOWN:
             raise _Unknown
-        self.kinds[output], self._rows[output] = kind, np.broadcast_to(rows, output.type.shape)
+        self.kinds[output] = kind
+        self._spans[output] = span.map(lambda rows: np.broadcast_to(rows, output.type.shape))
 
-    def _of_scalar(self, node: Apply, mine: list[Any]) -> tuple[Curvature, np.ndarray]:
+    def _of_scalar(self, node: Apply, mine: list[Any]) -> tuple[Curvature, _Span]:
         op, inputs = node.op.scalar_op, node.inputs
         kinds = [self.kinds[one] for one in mine]
         is_cast = isinstance(op, ps.Cast) and op.o_type.dtype.startswith("float")
         if isinstance(op, ps.Second):
-            return self.kinds[inputs[1]], self._rows[inputs[1]]
+            return self.kinds[inputs[1]], self._spans[inputs[1]]
         if isinstance(op, LINEAR) or is_cast:
             is_opposite = [isinstance(op, ps.Neg) or (isinstance(op, ps.Sub) and one is inputs[1]) for one in mine]
             if isinstance(op, ps.Sub) and inputs[0] is inputs[1]:
                 raise _Unknown
             parts = [kind.opposite if is_so else kind for kind, is_so in zip(kinds, is_opposite, strict=True)]
-            return join(*parts), _added([self._rows[one] for one in mine])
+            return join(*parts), _added([self._spans[one] for one in mine])
         if isinstance(op, ps.Switch) and inputs[0] not in self.kinds:
-            return join(*kinds), _added([self._rows[one] for one in mine])
+            return join(*kinds), _added([self._spans[one] for one in mine])
         if len(mine) == 1 and (isinstance(op, ps.Mul) or (isinstance(op, ps.TrueDiv) and mine[0] is inputs[0])):
-            return self._scaled(kinds[0], [one for one in inputs if one is not mine[0]]), self._rows[mine[0]]
+            return self._scaled(kinds[0], [one for one in inputs if one is not mine[0]]), self._spans[mine[0]]
         is_square = isinstance(op, ps.Mul) and len(inputs) == 2 and inputs[0] is inputs[1]
         base = inputs[0] if is_square else squared(node.outputs[0])
-        if base is None or self.kinds.get(base) is not _AFFINE or (self._rows[base] == _SEVERAL).any():
+        if base is None:
             raise _Unknown
-        return _CONVEX, self._rows[base]
+        return self._squared(base, self._spans.get(base))
+
+    def _squared(self, base: Any, span: _Span | None) -> tuple[Curvature, _Span]:
+        """Square elements of a variable, or sums of them that depend on these rows."""
+        if span is None or self.kinds[base] is not _AFFINE:
+            raise _Unknown
+        self.reach = max(self.reach, span.reach)
+        return _CONVEX, span
 
     def _scaled(self, kind: Curvature, factors: Sequence[Any]) -> Curvature:
         """Return the curvature of a product with factors that do not depend on the variables."""
@@ -112,40 +154,42 @@ class _Reader:
             return Curvature.UNKNOWN
         return kind.opposite if signs.count(-1.0) % 2 else kind
 
-    def _of_array(self, node: Apply, mine: list[Any]) -> tuple[Curvature, np.ndarray]:
+    def _of_array(self, node: Apply, mine: list[Any]) -> tuple[Curvature, _Span]:
         op, first, output = node.op, node.inputs[0], node.outputs[0]
         kind = join(*(self.kinds[one] for one in mine))
         if isinstance(op, Join | MakeVector):
-            rows = [self._rows.get(one, np.full(_shape(one), _NONE)) for one in node.inputs]
-            return kind, np.concatenate(rows, op.axis) if isinstance(op, Join) else np.stack(rows)
+            spans = [self._span(one) for one in node.inputs]
+            put = functools.partial(np.concatenate, axis=op.axis) if isinstance(op, Join) else np.stack
+            return kind, _Span(put([one.first for one in spans]), put([one.last for one in spans]))
         if isinstance(op, IncSubtensor | AdvancedIncSubtensor) and op.set_instead_of_inc:
-            rows = [self._rows.get(one, np.full(_shape(one), _NONE)) for one in node.inputs[:2]]
-            return kind, laid_out(node, rows[0], [rows[1], *map(_known, node.inputs[2:])])
+            spans, where = [self._span(one) for one in node.inputs[:2]], [_known(one) for one in node.inputs[2:]]
+            return kind, _Span(*(laid_out(node, rows, [set_to, *where]) for rows, set_to in zip(*spans, strict=True)))
         if len(mine) > 1:
             raise _Unknown
-        rows = self._rows[mine[0]]
+        span = self._spans[mine[0]]
         if core_op(output, Dot) is not None:
             others = [one for one in node.inputs if one is not mine[0]]
-            return self._scaled(kind, others), _multiplied(node, mine[0], rows)
+            return self._scaled(kind, others), _multiplied(node, mine[0], span)
         if core_op(output, Solve, SolveTriangular, CholeskySolve) is not None and mine[0] is node.inputs[1]:
             if kind is not _AFFINE:
                 raise _Unknown
             axis = -1 if core_op(output, Solve, SolveTriangular, CholeskySolve).b_ndim == 1 else -2
-            return kind, np.broadcast_to(np.expand_dims(_total(rows, axis), axis), _shape(output))
+            return kind, span.total(axis).map(lambda rows: np.broadcast_to(np.expand_dims(rows, axis), _shape(output)))
         if isinstance(op, QuadraticForm) and mine[0] is node.inputs[1]:
-            forms = _total(rows, 1)
-            if kind is not _AFFINE or (forms == _SEVERAL).any():
-                raise _Unknown
-            return _CONVEX, forms
+            return self._squared(mine[0], span.total(1))
         if mine[0] is not first:
             raise _Unknown
         if isinstance(op, Sum):
-            return kind, _total(rows, axes_of(node))
+            return kind, span.total(axes_of(node))
         if isinstance(op, LAYOUT):
-            return kind, laid_out(node, rows, [_known(one) for one in node.inputs[1:]])
+            where = [_known(one) for one in node.inputs[1:]]
+            return kind, span.map(lambda rows: laid_out(node, rows, where))
         if isinstance(op, Alloc | CheckParameterValue):
-            return kind, rows
+            return kind, span
         raise _Unknown
+
+    def _span(self, variable: Any) -> _Span:
+        return self._spans.get(variable) or _Span.none(_shape(variable))
 
 
 def _shape(variable: Any) -> tuple[int, ...]:
@@ -161,28 +205,21 @@ def _known(variable: Any) -> np.ndarray:
     return value
 
 
-def _added(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the rows of sums of elements."""
-    return _total(np.stack(np.broadcast_arrays(*parts)), 0)
+def _added(parts: Sequence[_Span]) -> _Span:
+    """Return the span of sums of elements."""
+    first, last = (np.stack(np.broadcast_arrays(*ends)) for ends in zip(*parts, strict=True))
+    return _Span(first, last).total(0)
 
 
-def _total(rows: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
-    """Return the rows of sums along axes."""
-    most = np.max(rows, axis=axis, initial=_NONE)
-    least = np.min(np.where(rows == _NONE, _SEVERAL, rows), axis=axis, initial=_SEVERAL)
-    return np.where((most == _NONE) | (least == most), most, _SEVERAL)
-
-
-def _multiplied(node: Apply, mine: Any, rows: np.ndarray) -> np.ndarray:
-    """Return the rows of a product with a matrix, or a vector, that is none of the variables."""
+def _multiplied(node: Apply, mine: Any, span: _Span) -> _Span:
+    """Return the span of a product with a matrix, or a vector, that is none of the variables."""
     shape = _shape(node.outputs[0])
     is_first = mine is node.inputs[0]
     n_core = 2 if not isinstance(node.op, Dot) else mine.type.ndim
-    axis = -1 if is_first or n_core == 1 else -2
+    totals = span.total(-1 if is_first or n_core == 1 else -2)  # of the axis that is summed
     other = node.inputs[1] if is_first else node.inputs[0]
-    totals = _total(rows, axis)  # of the axis that is summed
     if mine.type.ndim > 1 and other.type.ndim > 1:
-        totals = np.expand_dims(totals, -1 if is_first else -2)
+        totals = totals.map(lambda rows: np.expand_dims(rows, -1 if is_first else -2))
     elif mine.type.ndim == 1 and other.type.ndim > 1:
-        totals = np.expand_dims(totals, -1)
-    return np.broadcast_to(totals, shape)
+        totals = totals.map(lambda rows: np.expand_dims(rows, -1))
+    return totals.map(lambda rows: np.broadcast_to(rows, shape))

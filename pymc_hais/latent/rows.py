@@ -18,7 +18,7 @@ numbers with a small difference where a scale is small.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_grad
+from pymc.distributions.timeseries import AutoRegressiveRV, EulerMaruyamaRV, RandomWalkRV
 from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
@@ -34,96 +34,140 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.layout import Layout
+from pymc_hais.density.rewrites.gradients import Held
 from pymc_hais.density.rewrites.graphs import places_of, spread_out
 from pymc_hais.density.rewrites.simplification import simplify_values
-from pymc_hais.latent.quadratic import is_quadratic
+from pymc_hais.latent.blocks import Factor, factor_alone, factor_linked, moved, square, triangle
+from pymc_hais.latent.fields import Field, find_summed, write_chain
+from pymc_hais.latent.quadratic import find_reach
 
 #: Rows, at least (fewer are sampled as fast), and elements of one row, at most, that are integrated out.
 _FEWEST, _WIDEST = 12, 6
-#: Relative rounding of a mode and of a pivot, and nats of the log density that both may cost.
+#: Relative rounding of an entry of A, and nats of the log density that it may cost.
 _ROUNDING, _NEGLIGIBLE = 1e-15, 1e-3
-
-
-class Conditional(NamedTuple):
-    """The normal distribution of all rows given everything else, by columns of one element of each row (..., n)."""
-
-    roots: dict[tuple[int, int], Any]  # entries of L by row and column of a block
-    solved: list[Any]  # L^-1 g
-
-    def back(self, z: Sequence[Any]) -> list[Any]:
-        """Return L'^-1 z."""
-        found: list[Any] = [None] * len(z)
-        for i in reversed(range(len(z))):
-            rest = sum(self.roots[j, i] * found[j] for j in range(i + 1, len(z)))
-            found[i] = (z[i] - rest) / self.roots[i, i]
-        return found
+_NORMAL = NormalRV | MvNormalRV
+#: Processes whose steps may be normal.
+_CHAINS = RandomWalkRV | AutoRegressiveRV | EulerMaruyamaRV
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Variables whose elements are integrated out row by row."""
+    """Variables whose elements are integrated out row by row, or row after row."""
 
     owners: tuple[str, ...]
     axes: tuple[int, ...]  # along which each owner has the rows
     places: np.ndarray  # of int (n, k): where the elements of each row are in the flat vector
+    reach: int  # how many rows two that are coupled are apart, at most
+    sums: tuple[Field | None, ...]  # for each column, the field of the owner if its running sums are what has the rows
 
     @property
-    def entries(self) -> list[tuple[int, int]]:
-        """Return the entries of a block's lower triangle, column by column."""
+    def fields(self) -> list[Field | None]:
+        """Return the fields of the owners."""
+        found = {one.owner: one for one in self.sums if one}
+        return [found.get(owner) for owner in self.owners]
+
+    @property
+    def entries(self) -> list[tuple[int, int, int]]:
+        """Return which entries A has of a row and of the one ``distance`` before it: distance, row and column."""
         width = self.places.shape[1]
-        return [(i, j) for j in range(width) for i in range(j, width)]
+        beside = [(distance, i, j) for distance in range(1, self.reach + 1) for i, j in square(width)]
+        return [(0, i, j) for i, j in triangle(width)] + beside
 
     def expand(self, log_density: Any, own: Sequence[Any]) -> list[Any]:
-        """Write g and the entries of A (n,), from a simplified log density that is quadratic in the owners."""
+        """Write g and the entries of A (n,), from a simplified log density that is quadratic in the owners.
+
+        An entry is at the earlier one of its two rows.
+        """
         slopes: Any = pytensor.grad(log_density, list(own), disconnected_inputs="ignore")
-        columns = []
-        for which, one in enumerate(own):
-            for mask in self._masks(which, one):  # one column of every block at once, as rows share no entry
-                known = {slopes[which]: mask}
-                found: Any = pytensor.grad(None, list(own), known_grads=known, disconnected_inputs="ignore")
-                columns.append(self._columns(found))
-        arrays = [*self._columns(slopes), *(-columns[j][i] for i, j in self.entries)]
+        found = dict.fromkeys(self.entries, 0.0)
+        rows, period = np.arange(len(self.places)), 2 * self.reach + 1
+        for column, start, product in self._products(slopes, own, period):
+            is_here = 1.0 if period == 1 else (rows % period == start).astype(float)
+            for distance, i, j in found:
+                if j == column:
+                    found[distance, i, j] -= is_here * moved(pt, product[i], -distance)
+        arrays = [*self._columns(slopes), *found.values()]
         zeros = {one: pt.zeros(one.type.shape, dtype=one.dtype) for one in own}
         at_zero: Any = clone_replace(arrays, zeros, rebuild_strict=False)
         with quiet_compilation():
             return list(rewrite_for_gradients(at_zero, "canonicalize", "specialize"))
 
-    def factor(self, xp: Any, arrays: Sequence[Any]) -> Conditional:
-        """Factor A into L L', and solve for L^-1 g; :meth:`expand` gives g and the entries of A."""
-        width = self.places.shape[1]
-        matrix = dict(zip(self.entries, arrays[width:], strict=True))
-        roots: dict[tuple[int, int], Any] = {}
-        solved: list[Any] = []
-        for j in range(width):
-            roots[j, j] = xp.sqrt(matrix[j, j] - sum(roots[j, p] ** 2 for p in range(j)))
-            solved.append((arrays[j] - sum(roots[j, p] * solved[p] for p in range(j))) / roots[j, j])
-            for i in range(j + 1, width):
-                rest = matrix[i, j] - sum(roots[i, p] * roots[j, p] for p in range(j))
-                roots[i, j] = rest / roots[j, j]
-        return Conditional(roots, solved)
+    def _products(self, slopes: Sequence[Any], own: Sequence[Any], period: int) -> Iterator[tuple[int, int, list[Any]]]:
+        """Write the Hessian's products with ones in one column, in every row of a period from a first one on.
+
+        So far apart, no two rows are coupled with the same one.  Yields the column, the first row, and the columns of
+        the product.
+        """
+        column = 0
+        for one, slope, axis in zip(own, slopes, self.axes, strict=True):
+            numbers = places_of(one.type.shape)
+            for chosen in _by_row(numbers, axis).T:
+                for start in range(period):
+                    known = {slope: pt.constant(np.isin(numbers, chosen[start::period]).astype(one.dtype))}
+                    parts: Any = pytensor.grad(None, list(own), known_grads=known, disconnected_inputs="ignore")
+                    yield column, start, self._columns(parts)
+                column += 1
+
+    def factor(self, xp: Any, arrays: Sequence[Any]) -> Factor:
+        """Factor A into L L', and solve for L^-1 g; :meth:`expand` gives g and the entries of A.
+
+        Rows that are coupled with several before them are put together in blocks.
+        """
+        n, width = self.places.shape
+        gradient, found = list(arrays[:width]), dict(zip(self.entries, arrays[width:], strict=True))
+        if not self.reach:
+            return factor_alone(xp, n, {(i, j): one for (_, i, j), one in found.items()}, gradient)
+        blocks = {}
+        for (distance, i, j), one in found.items():  # a block that is not full has ones on its diagonal
+            blocks[distance, i, j] = self._in_blocks(xp, one, float(distance == 0 and i == j))
+        matrix, beside = {}, {}
+        for a, b in square(self.reach * width):
+            (later, i), (earlier, j) = divmod(a, width), divmod(b, width)
+            if a >= b:
+                matrix[a, b] = blocks[later - earlier, i, j][earlier]
+            is_near = later <= earlier
+            before = blocks[self.reach + later - earlier, i, j][earlier] if is_near else 0.0 * blocks[0, 0, 0][0]
+            beside[a, b] = moved(xp, before, 1)
+        matrix = {place: matrix[place] for place in triangle(self.reach * width)}
+        return factor_linked(xp, matrix, beside, self.split(xp, gradient))
+
+    def split(self, xp: Any, columns: Sequence[Any]) -> list[Any]:
+        """Return columns of the blocks, given those of the rows (..., n): zero behind the last row."""
+        if not self.reach:
+            return list(columns)
+        parts = [self._in_blocks(xp, one, 0.0) for one in columns]
+        return [one[which] for which in range(self.reach) for one in parts]
+
+    def _in_blocks(self, xp: Any, column: Any, fill: float) -> list[Any]:
+        """Return the first, second, ... elements of a column in all blocks."""
+        if missing := -len(self.places) % self.reach:
+            column = xp.concatenate([column, xp.full_like(column[..., :missing], fill)], axis=-1)
+        rows = column.reshape((*column.shape[:-1], -1, self.reach))
+        return [rows[..., which] for which in range(self.reach)]
+
+    def merge(self, xp: Any, columns: Sequence[Any]) -> list[Any]:
+        """Return columns of the rows, given those of the blocks."""
+        n, width = self.places.shape
+        if self.reach < 2:
+            return list(columns)
+        stacked = [xp.stack(columns[i::width], axis=-1) for i in range(width)]
+        return [one.reshape((*one.shape[:-2], -1))[..., :n] for one in stacked]
 
     def integrate(self, log_density: Any, own: Sequence[Any], arrays: Sequence[Any]) -> Any:
         """Write the logarithm of the integral over the owners, given the log density, and g and A of :meth:`expand`."""
-        conditional = self.factor(pt, [spread_out(one) for one in arrays])
-        mode = [disconnected_grad(one) for one in conditional.back(conditional.solved)]
+        n, size = len(self.places), self.places.size
+        spread = [pt.broadcast_to(one, (n,)) if self.reach else spread_out(one) for one in arrays]
+        factor = self.factor(pt, spread)
+        mode = [Held()(one) for one in self.merge(pt, factor.back(factor.solved))]
         there: dict[Any, Any] = {}
         for one, axis in zip(own, self.axes, strict=True):
             rest = [length for i, length in enumerate(one.type.shape) if i != axis]
             columns, mode = mode[: math.prod(rest)], mode[math.prod(rest) :]
             there[one] = pt.moveaxis(pt.stack(columns, axis=1).reshape((-1, *rest)), 0, axis) if rest else columns[0]
         there = {one: pt.broadcast_to(value, one.type.shape) for one, value in there.items()}
-        n, width = self.places.shape
-        roots = [conditional.roots[j, j] for j in range(width)]
-        log_root = sum(pt.log(one).sum() * (n if all(one.type.broadcastable) else 1) for one in roots)
         at_mode: Any = clone_replace(log_density, there, rebuild_strict=False)
-        total = at_mode - log_root + 0.5 * self.places.size * np.log(2.0 * np.pi)
+        total = at_mode - factor.log_root + 0.5 * size * np.log(2.0 * np.pi)
         return pt.switch(pt.isnan(total), -np.inf, total)  # beyond what floating point holds
-
-    def _masks(self, which: int, one: Any) -> list[Any]:
-        """Return arrays of an owner's shape, each with ones in one element of every row, and zeros."""
-        numbers = places_of(one.type.shape)
-        masks = [np.isin(numbers, column) for column in _by_row(numbers, self.axes[which]).T]
-        return [pt.constant(mask.astype(one.dtype)) for mask in masks]
 
     def _columns(self, parts: Sequence[Any]) -> list[Any]:
         """Return columns (n,) of arrays of the owners' shapes."""
@@ -153,34 +197,39 @@ class Normal:
 
     def draw(self, arrays: Sequence[np.ndarray], rng: np.random.Generator | None) -> np.ndarray:
         """Draw from the normal, or return its mean."""
-        conditional = self.rows.factor(np, arrays)
-        steps = conditional.solved
+        factor = self.rows.factor(np, arrays)
+        steps = factor.solved
         if rng is not None:
             steps = [one + rng.normal(size=one.shape) for one in steps]
-        return np.concatenate(conditional.back(steps), axis=1)
+        pairs = zip(self.rows.sums, self.rows.merge(np, factor.back(steps)), strict=True)
+        return np.concatenate([one.differences(np, x) if one else x for one, x in pairs], axis=1)
 
     def log_density(self, arrays: Sequence[np.ndarray], x: np.ndarray) -> np.ndarray:
         """Evaluate the normal."""
-        conditional = self.rows.factor(np, arrays)
-        roots, columns = conditional.roots, np.split(x, self.rows.places.shape[1], axis=1)
-        total = np.full(len(x), -0.5 * self.places.size * np.log(2.0 * np.pi))
-        for i, solved in enumerate(conditional.solved):
-            z = sum(roots[j, i] * columns[j] for j in range(i, len(columns))) - solved
-            total += np.log(roots[i, i]).sum(axis=1) - 0.5 * np.sum(z**2, axis=1)
-        return total
+        factor = self.rows.factor(np, arrays)
+        pairs = zip(self.rows.sums, np.split(x, self.rows.places.shape[1], axis=1), strict=True)
+        columns = [one.sums(x) if one else x for one, x in pairs]
+        pairs = zip(factor.ahead(self.rows.split(np, columns)), factor.solved, strict=True)
+        squares = sum(np.sum((one - solved) ** 2, axis=1) for one, solved in pairs)
+        return factor.log_root - 0.5 * squares - 0.5 * self.places.size * np.log(2.0 * np.pi)
 
     def holds(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """Whether the rounding of the mode and of the pivots leaves it as it is.
+        """Whether rounding in A leaves the density at the mode and the determinant as they are.
 
-        A pivot is a diagonal entry of A minus squares.  The entry can be much larger; its rounding error stays.
+        The factor is that of a matrix whose entries are rounded, D of them on the diagonal.  With the mode m this costs
+        m'D A^-1 D m / 2 of the one in units of the rounding squared, and the trace of D A^-1 of the other, which a draw
+        of the normal estimates.
         """
-        conditional = self.rows.factor(np, arrays)
-        mode = conditional.back(conditional.solved)
-        diagonal = {j: arrays[len(mode) + k] for k, (i, j) in enumerate(self.rows.entries) if i == j}
-        of_mode = sum((diagonal[j] * (_ROUNDING * one) ** 2).sum(axis=-1) for j, one in enumerate(mode))
-        pivots = [conditional.roots[j, j] ** 2 for j in diagonal]
-        of_pivots = sum((_ROUNDING * diagonal[j] / pivot).sum(axis=-1) for j, pivot in enumerate(pivots))
-        return of_mode + of_pivots < _NEGLIGIBLE
+        width = self.rows.places.shape[1]
+        factor, entries = self.rows.factor(np, arrays), list(arrays[width:])
+        diagonal = [entries[self.rows.entries.index((0, i, i))] for i in range(width)]
+        mode = self.rows.merge(np, factor.back(factor.solved))
+        error = [_ROUNDING * own * abs(one) for own, one in zip(diagonal, mode, strict=True)]
+        squares = [np.sum(one**2, axis=-1) for one in self.rows.factor(np, [*error, *entries]).solved]
+        z = np.random.default_rng(0).normal(size=(len(factor.solved), *factor.solved[0].shape))
+        pairs = zip(diagonal, self.rows.merge(np, factor.back(list(z))), strict=True)
+        traces = [np.sum(_ROUNDING * own * drawn**2, axis=-1) for own, drawn in pairs]
+        return np.sum([*traces, *(0.5 * one for one in squares)], axis=0) < _NEGLIGIBLE
 
 
 def _by_row(array: np.ndarray, axis: int) -> np.ndarray:
@@ -193,6 +242,7 @@ class _Axis(NamedTuple):
 
     shape: tuple[int, ...]
     axis: int
+    sums: Field | None = None  # if its running sums along the last axis have the rows in its place
 
     @property
     def length(self) -> int:
@@ -222,15 +272,15 @@ class _Written(NamedTuple):
 
 def is_candidate(rv: Any) -> bool:
     """Whether a look at a variable leaves it open that it has rows which can be integrated out."""
-    is_normal = isinstance(getattr(rv.owner, "op", None), NormalRV | MvNormalRV) and rv.dtype == "float64"
-    return is_normal and any(length is None or length >= _FEWEST for length in rv.type.shape)
+    may_be_normal = isinstance(getattr(rv.owner, "op", None), _NORMAL | _CHAINS) and rv.dtype == "float64"
+    return may_be_normal and any(length is None or length >= _FEWEST for length in rv.type.shape)
 
 
 def find_normal(frozen: pm.Model, layout: Layout) -> Normal | None:
     """Find rows of normal variables with normal data, and write the integral over them."""
     if (rows := find_rows(frozen, layout)) is None:
         return None
-    written = _write(frozen, layout, rows.owners)
+    written = _write(frozen, layout, dict(zip(rows.owners, rows.fields, strict=True)))
     (simple,) = simplify_values([written.log_density])
     arrays = rows.expand(simple, written.own)
     back = {symbol: rv for rv, symbol in written.free.items()}  # not by a copy: random variables of it would be others
@@ -241,9 +291,15 @@ def find_normal(frozen: pm.Model, layout: Layout) -> Normal | None:
 def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
     """Find normal variables that can be integrated out row by row: those with most elements first."""
     groups: dict[int, dict[str, _Axis]] = {}
-    for owner, shape in zip(layout.owners, layout.shapes, strict=True):
+    shapes = dict(zip(layout.owners, layout.shapes, strict=True))
+    weights = find_summed(frozen, {one: shape[-1] for one, shape in shapes.items() if shape and shape[-1] >= _FEWEST})
+    for owner, shape in shapes.items():
         rv = frozen[owner]
         if frozen.rvs_to_transforms[rv] is not None or not is_candidate(rv):
+            continue
+        if owner in weights:
+            sums = Field(owner, 0, math.prod(shape), shape[-1], weights[owner])
+            groups.setdefault(shape[-1], {})[owner] = _Axis(shape, len(shape) - 1, sums)
             continue
         for axis, length in enumerate(shape):
             if length >= _FEWEST:
@@ -256,48 +312,66 @@ def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
 
 def _find_in(frozen: pm.Model, layout: Layout, group: Mapping[str, _Axis]) -> Rows | None:
     """Find variables among those with as many rows: all of them, or as many as can be added one by one."""
-    if _is_exact(frozen, layout, group):
-        return _number(layout, group)
+    if (reach := _find_reach(frozen, layout, group)) is not None:
+        return _number(layout, group, reach)
     chosen: dict[str, _Axis] = {}
     for owner in sorted(group, key=lambda owner: -group[owner].size):
-        if _is_exact(frozen, layout, tried := {**chosen, owner: group[owner]}):
-            chosen = tried
-    return _number(layout, chosen) if chosen else None
+        tried = {**chosen, owner: group[owner]}
+        if (found := _find_reach(frozen, layout, tried)) is not None:
+            chosen, reach = tried, found
+    return None if reach is None else _number(layout, chosen, reach)
 
 
-def _number(layout: Layout, group: Mapping[str, _Axis]) -> Rows:
+def _number(layout: Layout, group: Mapping[str, _Axis], reach: int) -> Rows:
     """Find the places of each row's elements."""
     owners = tuple(owner for owner in layout.owners if owner in group)
     starts = {owner: layout.offsets[layout.owners.index(owner)] for owner in owners}
     places = [_by_row(places_of(group[owner].shape), group[owner].axis) + starts[owner] for owner in owners]
-    return Rows(owners, tuple(group[owner].axis for owner in owners), np.concatenate(places, axis=1))
+    sums = tuple(group[owner].sums for owner, of in zip(owners, places, strict=True) for _ in range(of.shape[1]))
+    return Rows(owners, tuple(group[owner].axis for owner in owners), np.concatenate(places, axis=1), reach, sums)
 
 
-def _is_exact(frozen: pm.Model, layout: Layout, group: Mapping[str, _Axis]) -> bool:
-    """Whether the log density is proven to be quadratic in a group, row by row, and no other prior depends on it."""
+def _find_reach(frozen: pm.Model, layout: Layout, group: Mapping[str, _Axis]) -> int | None:
+    """Prove that the log density is quadratic in a group, and that no other prior depends on it.
+
+    Returns how many rows apart it couples two; None without a proof, and where blocks would be too wide.
+    """
     own = [frozen[owner] for owner in group]
-    if sum(one.size for one in group.values()) > _WIDEST * next(iter(group.values())).length:
-        return False
+    width = sum(one.size // one.length for one in group.values())
+    if width > _WIDEST:
+        return None
     if not set(ancestors([rv for rv in frozen.free_RVs if rv not in own])).isdisjoint(own):
-        return False
-    written = _write(frozen, layout, tuple(group))
+        return None
+    written = _write(frozen, layout, {owner: axis.sums for owner, axis in group.items()})
     observed = [rv for rv in written.replaced if rv in frozen.observed_RVs]
-    if not all(isinstance(rv.owner.op, NormalRV | MvNormalRV) for rv in observed):
-        return False  # known before anything is simplified
+    if not all(isinstance(rv.owner.op, _NORMAL) for rv in observed):
+        return None  # known before anything is simplified
     with quiet_compilation():
         (simple,) = simplify_values([written.log_density], are_differentiated=False)
-    return is_quadratic(simple, {one: axis.rows for one, axis in zip(written.own, group.values(), strict=True)})
+    reach = find_reach(simple, {one: axis.rows for one, axis in zip(written.own, group.values(), strict=True)})
+    return None if reach is None or width * max(reach, 1) > _WIDEST else reach
 
 
-def _write(frozen: pm.Model, layout: Layout, owners: Sequence[str]) -> _Written:
+def _write(frozen: pm.Model, layout: Layout, owners: Mapping[str, Field | None]) -> _Written:
     own = [frozen[owner] for owner in owners]
     shapes = [layout.shapes[layout.owners.index(owner)] for owner in owners]
     symbols = [rv.type.clone(shape=shape)(name=rv.name) for rv, shape in zip(own, shapes, strict=True)]
     free = {rv: rv.type(name=rv.name) for rv in frozen.free_RVs if rv not in own}
     observed = {rv: frozen.rvs_to_values[rv] for rv in frozen.observed_RVs}
     later = [one for one in (*observed, *frozen.potentials) if not set(ancestors([one])).isdisjoint(own)]
-    values = dict(zip(own, symbols, strict=True)) | observed
-    terms = [pm.logp(one, values[one]) if one in values else one for one in (*own, *later)]
-    total: Any = pt.add(*(one.sum() for one in terms), 0.0)
-    log_density = clone_replace(total, free | values, rebuild_strict=False)
+    values = free | dict(zip(own, symbols, strict=True)) | observed
+
+    def given(one: Any) -> Any:
+        """Put values in first: PyMC may move a random variable, which makes it another one."""
+        others = {rv: value for rv, value in values.items() if rv is not one}
+        copy: Any = clone_replace(one, others, rebuild_strict=False)
+        return pm.logp(copy, values[one]) if one in values else copy
+
+    log_density: Any = pt.add(*(given(one).sum() for one in (*own, *later)), 0.0)
+    for i, (symbol, sums) in enumerate(zip(symbols, owners.values(), strict=True)):
+        if sums is not None:
+            symbols[i] = chain = symbol.type(f"{symbol.name}_sums")
+            (log_density,) = write_chain([log_density], sums, symbol, chain)
+            steps = sums.differences(pt, chain.ravel()).reshape(chain.type.shape)
+            log_density = clone_replace(log_density, {symbol: steps}, rebuild_strict=False)
     return _Written(log_density, symbols, free, [*own, *later])

@@ -1,0 +1,223 @@
+"""Cholesky factors of matrices of small blocks, on the diagonal alone or also beside it, written out by elements.
+
+A column has one element of every block (..., n).  In A = L L' the blocks of L on the diagonal are lower triangular
+(``roots``), and those beside it link each block with the one before (``links``); the first block has links of zero.
+NumPy and PyTensor share the formulas.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
+from pytensor.graph.basic import Apply
+
+from pymc_hais.density.rewrites.gradients import WrittenOut, recur
+
+#: Row and column within a block -> the elements there, a column.
+Entries = Mapping[tuple[int, int], Any]
+
+
+def triangle(width: int) -> list[tuple[int, int]]:
+    """Return the entries of a lower triangle, column by column."""
+    return [(i, j) for j in range(width) for i in range(j, width)]
+
+
+def square(width: int) -> list[tuple[int, int]]:
+    """Return the entries of a block, row by row."""
+    return [(i, j) for i in range(width) for j in range(width)]
+
+
+class Factor(NamedTuple):
+    """L, with L^-1 g for a vector g."""
+
+    xp: Any
+    roots: Entries
+    links: Entries  # empty where each block stands alone
+    solved: list[Any]
+    log_root: Any  # half the log determinant of A
+
+    def back(self, right: Sequence[Any]) -> list[Any]:
+        """Return L'^-1 of columns."""
+        if not self.links:
+            return _solve_back(self.roots, right)
+        given = [*self.roots.values(), *(moved(self.xp, one, -1) for one in self.links.values()), *right]
+        step = functools.partial(_substitute, len(right))
+        return _scan(self.xp, step, given, [0.0] * len(right), go_backwards=True)
+
+    def ahead(self, x: Sequence[Any]) -> list[Any]:
+        """Return L' times columns."""
+        found = _times_transposed(self.roots, x)
+        if not self.links:
+            return found
+        later = {place: moved(self.xp, one, -1) for place, one in self.links.items()}
+        after = _times_transposed(later, [moved(self.xp, one, -1) for one in x])
+        return [one + other for one, other in zip(found, after, strict=True)]
+
+
+def factor_alone(xp: Any, n: int, matrix: Entries, gradient: Sequence[Any]) -> Factor:
+    """Factor n blocks that stand alone, given their lower triangles; a graph may have one element for n equal ones."""
+    roots = _cholesky(xp, matrix, len(gradient))
+    logs = [xp.log(roots[i, i]) for i in range(len(gradient))]
+    if xp is np:
+        log_root = sum(one.sum(axis=-1) for one in logs)
+    else:
+        log_root = sum(one.sum() * (n if all(one.type.broadcastable) else 1) for one in logs)
+    return Factor(xp, roots, {}, _solve(roots, gradient), log_root)
+
+
+def factor_linked(xp: Any, matrix: Entries, beside: Entries, gradient: Sequence[Any]) -> Factor:
+    """Factor blocks, given their lower triangles and those of each with the block before."""
+    given = [*matrix.values(), *beside.values(), *gradient]
+    log_root, *found = _write_factor(np, given) if xp is np else LinkedFactor()(*given)
+    links, roots, solved = _split(found, len(gradient), square, triangle)
+    return Factor(xp, roots, links, solved, log_root)
+
+
+def moved(xp: Any, column: Any, by: int) -> Any:
+    """Move the elements of a column up or down, with zeros behind them."""
+    if by == 0:
+        return column
+    zeros = xp.zeros_like(column[..., : abs(by)])
+    parts = [zeros, column[..., :-by]] if by > 0 else [column[..., -by:], zeros]
+    return xp.concatenate(parts, axis=-1)
+
+
+class LinkedFactor(WrittenOut):
+    """Half the log determinant of linked blocks, and what they are factored into, which has no gradient.
+
+    The log determinant changes by the trace of A^-1 dA.  So its gradient has the entries of A^-1 that are entries of
+    A as well, and a recurrence from the last block to the first gives these alone (Takahashi, Fagan & Chen 1973).
+    """
+
+    def build_inner_graph(self, *given: Any) -> list[Any]:
+        """Factor from the first block to the last."""
+        return _write_factor(pt, given)
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        """Return that the log determinant alone has gradients, and g has none."""
+        of_matrix, n_outputs = len(node.inputs) - _width(len(node.inputs)), len(node.outputs)
+        return [[i < of_matrix, *[False] * (n_outputs - 1)] for i in range(len(node.inputs))]
+
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
+        """Go from the last block to the first."""
+        gradient, width = output_gradients[0], _width(len(inputs))
+        links, roots, solved = _split(outputs[1:], width, square, triangle)
+        given = [*roots.values(), *(moved(pt, one, -1) for one in links.values())]
+        starts = [*[None] * len(links), *[0.0] * len(roots)]
+        found = _scan(pt, functools.partial(_invert, width), given, starts, go_backwards=True)
+        beside, own, _ = _split(found, width, square, triangle)
+        of_own = [one * (0.5 if i == j else 1.0) for (i, j), one in own.items()]
+        of_beside = [moved(pt, one, 1) for one in beside.values()]
+        return [*(gradient * one for one in (*of_own, *of_beside)), *(disconnected_type() for _ in solved)]
+
+
+def _write_factor(xp: Any, given: Sequence[Any]) -> list[Any]:
+    """Return half the log determinant, the links, the roots and L^-1 g, given the columns of A and of g."""
+    width = _width(len(given))
+    identity = [float(i == j) for i, j in triangle(width)]
+    starts = [*[None] * width**2, *identity, *[0.0] * width]
+    found = _scan(xp, functools.partial(_eliminate, xp, width), given, starts)
+    _, roots, _ = _split(found, width, square, triangle)
+    return [sum(xp.log(roots[i, i]).sum(axis=-1) for i in range(width)), *found]
+
+
+def _width(n_columns: int) -> int:
+    """Return the width of blocks with so many entries, beside them as well, and elements of g."""
+    return next(k for k in range(1, n_columns + 1) if len(triangle(k)) + len(square(k)) + k == n_columns)
+
+
+def _split(numbers: Sequence[Any], width: int, *layouts: Callable[[int], list[tuple[int, int]]]) -> list[Any]:
+    """Return the entries of matrices, one behind the other, and what is left."""
+    rest, found = list(numbers), []
+    for layout in layouts:
+        places = layout(width)
+        found.append(dict(zip(places, rest, strict=False)))
+        rest = rest[len(places) :]
+    return [*found, rest]
+
+
+def _scan(
+    xp: Any, step: Callable[..., list[Any]], sequences: Sequence[Any], starts: Sequence[Any], go_backwards: bool = False
+) -> list[Any]:
+    """Step along the last axis of sequences; a start of None is for an output that no step passes to the next one."""
+    order = slice(None, None, -1 if go_backwards else 1)
+    if xp is pt:
+        given = [None if one is None else pt.constant(one, dtype="float64") for one in starts]
+        return [one[order] for one in recur(step, list(sequences), given, go_backwards=go_backwards)]
+    n = sequences[0].shape[-1]
+    columns: list[list[Any]] = []
+    carried = [one for one in starts if one is not None]
+    for t in range(n)[order]:
+        columns.append(step(*(one[..., t] for one in sequences), *carried))
+        carried = [one for one, start in zip(columns[-1], starts, strict=True) if start is not None]
+    shape = np.broadcast_shapes(*(one.shape for one in sequences))[:-1]
+    return [np.stack([np.broadcast_to(one, shape) for one in of], axis=-1) for of in zip(*columns[order], strict=True)]
+
+
+def _eliminate(xp: Any, width: int, *numbers: Any) -> list[Any]:
+    """Eliminate one block: return its links, L and L^-1 g, given A, g, and L and L^-1 g of the block before."""
+    matrix, beside, rest = _split(numbers, width, triangle, square)
+    gradient, (before, solved) = rest[:width], _split(rest[width:], width, triangle)
+    rows = [_solve(before, [beside[i, j] for j in range(width)]) for i in range(width)]
+    left = {(i, j): one - _dot(rows[i], rows[j]) for (i, j), one in matrix.items()}
+    roots = _cholesky(xp, left, width)
+    right = [one - _dot(row, solved) for one, row in zip(gradient, rows, strict=True)]
+    return [*(one for row in rows for one in row), *roots.values(), *_solve(roots, right)]
+
+
+def _substitute(width: int, *numbers: Any) -> list[Any]:
+    """Solve for one block: given L, the links of the block after, the right side, and the solution for that block."""
+    roots, later, rest = _split(numbers, width, triangle, square)
+    taken = _times_transposed(later, rest[width:])
+    return _solve_back(roots, [one - other for one, other in zip(rest[:width], taken, strict=True)])
+
+
+def _invert(width: int, *numbers: Any) -> list[Any]:
+    """Return A^-1 beside a block and there, given L, the links of the block after, and A^-1 of that block."""
+    roots, later, after, _ = _split(numbers, width, triangle, square, triangle)
+    ratios = [_solve_back(roots, [later[i, j] for j in range(width)]) for i in range(width)]
+    of_after = [[after[max(i, j), min(i, j)] for j in range(width)] for i in range(width)]
+    columns = list(zip(*ratios, strict=True))
+    beside = {(i, j): -_dot(of_after[i], columns[j]) for i, j in square(width)}
+    units = [[float(i == j) for i in range(width)] for j in range(width)]
+    inverse = [_solve_back(roots, _solve(roots, unit)) for unit in units]
+    own = [inverse[j][i] - _dot(columns[i], [beside[p, j] for p in range(width)]) for i, j in triangle(width)]
+    return [*beside.values(), *own]
+
+
+def _dot(left: Sequence[Any], right: Sequence[Any]) -> Any:
+    return sum(one * other for one, other in zip(left, right, strict=True))
+
+
+def _cholesky(xp: Any, matrix: Entries, width: int) -> dict[tuple[int, int], Any]:
+    """Return the lower triangle of L, given that of L L'."""
+    roots: dict[tuple[int, int], Any] = {}
+    for i, j in triangle(width):
+        rest = matrix[i, j] - sum(roots[i, p] * roots[j, p] for p in range(j))
+        roots[i, j] = xp.sqrt(rest) if i == j else rest / roots[j, j]
+    return roots
+
+
+def _solve(roots: Entries, right: Sequence[Any]) -> list[Any]:
+    """Return L^-1 of a vector."""
+    found: list[Any] = []
+    for i, one in enumerate(right):
+        found.append((one - sum(roots[i, p] * found[p] for p in range(i))) / roots[i, i])
+    return found
+
+
+def _solve_back(roots: Entries, right: Sequence[Any]) -> list[Any]:
+    """Return L'^-1 of a vector."""
+    found: list[Any] = [None] * len(right)
+    for i in reversed(range(len(right))):
+        rest = sum(roots[j, i] * found[j] for j in range(i + 1, len(right)))
+        found[i] = (right[i] - rest) / roots[i, i]
+    return found
+
+
+def _times_transposed(matrix: Entries, x: Sequence[Any]) -> list[Any]:
+    """Return M'x, given the entries of M that are not zero."""
+    return [sum(one * x[i] for (i, k), one in matrix.items() if k == j) for j in range(len(x))]
