@@ -119,16 +119,14 @@ def extend(
         runner = runner.branch(Branch.EXTENSION, number)
         with runner.progress:
             search, integrated = compile_integrated(model, request.start, runner, opened.is_compiled)
-            if integrated is not None:
-                check_model_of(record.made, integrated.model)
+            check_model_of(record.made, integrated.model)
             problem, plan = choose(search)
             runner.used.clear()  # the rounds of an extension have random numbers of their own
             plan = replace(plan, tail=record.tail, draws_each=record.draws_each)  # of the same data
             ladder = plan.ladder(problem, len(plan.made.ladder.schedule))
             before = read_evidence(result, old, problem, plan, ladder)
-            layout = problem.layout if integrated is None else integrated.whole
-            named = opened.build_outputs(layout, None, True)
-            check_goes_on(result, named(np.zeros((1, 1, layout.n_dims))))
+            named = opened.build_outputs(integrated.whole, None, True)
+            check_goes_on(result, named(np.zeros((1, 1, integrated.whole.n_dims))))
             if target_se is not None:
                 extended = reach_target(before, target_se, runner)
             else:

@@ -252,7 +252,7 @@ def _sample(opened: Opened, request: Request) -> DataTree:
         log_model(model)
         with runner.progress:
             search, integrated = compile_integrated(model, start, runner, opened.is_compiled)
-            layout = search.problem.layout if integrated is None else integrated.whole
+            layout = integrated.whole
             named = opened.build_outputs(layout, output.var_names, output.include_transformed)
             check_labels(model, named(np.zeros((1, 1, layout.n_dims))), output)
             check_memory(runner.sampling.draws, runner.sampling.chains, layout.n_dims)

@@ -90,6 +90,19 @@ class Integrated:
         return x.reshape(*flat.shape[:-1], self.whole.n_dims)
 
 
+@dataclass(frozen=True, eq=False)
+class Unchanged:
+    """A model of which nothing is integrated out, for callers that need not know."""
+
+    model: pm.Model
+    whole: Layout
+    owners: tuple[str, ...] = ()
+
+    def complete(self, flat: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Return flat vectors (..., D) as they are."""
+        return flat
+
+
 def may_integrate(model: pm.Model) -> bool:
     """Whether a look at a model's variables leaves it open that some can be integrated out."""
     return any(rows.is_candidate(rv) or conjugate.is_candidate(rv) for rv in model.free_RVs)

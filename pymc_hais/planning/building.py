@@ -13,7 +13,7 @@ from pymc_hais.core.seeds import Branch, Stream, Use
 from pymc_hais.core.weights import systematic
 from pymc_hais.density import Model, custom_names, discrete_names, has_normal_fields, is_model, periodic_names
 from pymc_hais.kernels import Hamiltonian
-from pymc_hais.latent.integrated import Integrated
+from pymc_hais.latent.integrated import Integrated, Unchanged
 from pymc_hais.planning.follow import compile_known
 from pymc_hais.planning.mass import build_inside, find_mass, fit_prior
 from pymc_hais.planning.rays import widened
@@ -52,7 +52,7 @@ _RATIO = _Ratio()
 
 def compile_integrated(
     model: Model, start: StartOptions, runner: Runner, is_compiled: bool = False
-) -> tuple[Search, Integrated | None]:
+) -> tuple[Search, Integrated | Unchanged]:
     """Compile a model with variables integrated out: for the default start, or as the run of a plan did.
 
     The model stays as it is if nothing can be integrated out, if floating point would not hold the integral at draws
@@ -74,14 +74,14 @@ def compile_integrated(
                 f"The model is another one than that of `plan`: its run sampled {quoted(kept)} alone, and that "
                 f"{quoted(gone)} can be integrated out of this model is not proven. Leave the plan out."
             )
-    if found is None:
-        return compile_start(model, start, runner), None
-    search = compile_start(found.model, start, runner)
-    drawn = search.problem.reference.draw(CHUNK, runner.seeds.of(Use.INTEGRATED))
-    if start.plan is None and not found.holds(drawn.positions[~drawn.clipped]):
-        return compile_start(model, start, runner), None
-    _log.info(f"Integrated out exactly: [{', '.join(found.owners)}]")
-    return search, found
+    if found is not None:
+        search = compile_start(found.model, start, runner)
+        drawn = search.problem.reference.draw(CHUNK, runner.seeds.of(Use.INTEGRATED))
+        if start.plan is not None or found.holds(drawn.positions[~drawn.clipped]):
+            _log.info(f"Integrated out exactly: [{', '.join(found.owners)}]")
+            return search, found
+    search = compile_start(model, start, runner)
+    return search, Unchanged(model, search.problem.layout)
 
 
 def compile_start(model: Model, start: StartOptions, runner: Runner) -> Search:

@@ -16,14 +16,13 @@ from pymc_hais.core.files import encode, replacing
 from pymc_hais.core.process import one_thread
 from pymc_hais.core.seeds import Purpose, Use
 from pymc_hais.core.weights import log_mean_exp, systematic
-from pymc_hais.density import Layout
 from pymc_hais.density.compat import find_constants, find_observations, without_initvals
 from pymc_hais.density.points import evaluate_data_terms, evaluate_fixed
 from pymc_hais.engines.transport import versions_of
 from pymc_hais.estimators import LogZEstimate, Round, to_estimate
 from pymc_hais.inputs.labels import Output, as_dataset, label_data, labels_of
 from pymc_hais.inputs.results import COUNTS, EVIDENCE, KEPT, NUMBERS, PLAN, RECORD, RESULT, findings_as_json
-from pymc_hais.latent.integrated import Integrated
+from pymc_hais.latent.integrated import Integrated, Unchanged
 from pymc_hais.results.diagnose import unfinished, with_findings
 from pymc_hais.results.report import PACKAGES, attributes, attributes_of_call, log_extension, log_outcome, quantity_of
 from pymc_hais.run.evidence import Evidence, Modes, PosteriorDraws
@@ -43,31 +42,31 @@ def to_datatree(
     output: Output,
     runner: Runner,
     model: pm.Model,
-    integrated: Integrated | None,
+    integrated: Integrated | Unchanged,
 ) -> DataTree:
     """Diagnose a run of one model that has posterior draws, and label it as ArviZ expects.
 
     ``named`` turns flat vectors (..., D) of the model into the variables that the result keeps.  What is integrated out
     of the model is drawn.  What cannot be added is a finding: a finished run is never lost.
     """
-    layout, draws = evidence.problem.layout if integrated is None else integrated.whole, evidence.posterior
+    draws = evidence.posterior
     assert draws is not None
     modes = None
     if (found := evidence.modes) is not None:
-        modes = _complete_modes(found, named, layout, integrated, runner)
+        modes = _complete_modes(found, named, integrated, runner)
         evidence = replace(evidence, modes=replace(found, values=modes.values))
-    positions = _complete(draws.positions, integrated, runner)
+    positions = integrated.complete(draws.positions, np.random.default_rng(runner.seeds.of(Use.INTEGRATED)))
     values = runner.attempt(
         "the draws in the variables' own spaces (they are in the unconstrained one)",
         lambda: named(positions),
-        layout.unflatten(positions),
+        integrated.whole.unflatten(positions),
     )
     n_rounds = runner.used[Purpose.ROUND] - 1
     plan = runner.attempt("the plan", lambda: evidence.finished_plan(n_rounds), None)
     estimate = with_findings(evidence, runner)
     log_outcome(estimate, evidence, runner)
     attrs, labels = attributes(evidence, runner), labels_of(model, output, values)
-    if integrated is not None:
+    if integrated.owners:
         attrs["integrated_out"] = ", ".join(integrated.owners)
     posterior = as_dataset(values, attrs=attrs, **labels)
     stats = as_dataset(_stats_of(draws))
@@ -91,7 +90,7 @@ def to_extended_tree(
     named: Callable[[np.ndarray], dict[str, np.ndarray]],
     runner: Runner,
     model: pm.Model,
-    integrated: Integrated | None,
+    integrated: Integrated | Unchanged,
 ) -> DataTree:
     """Join a result, with its evidence, and its extension, which has new draws.
 
@@ -101,7 +100,8 @@ def to_extended_tree(
     assert draws is not None
     estimate = with_findings(extended, runner, before.estimate.findings)
     log_extension(before.estimate, estimate, extended, runner)
-    more, values = attributes_of_call(extended, runner), named(_complete(draws.positions, integrated, runner))
+    positions = integrated.complete(draws.positions, np.random.default_rng(runner.seeds.of(Use.INTEGRATED)))
+    more, values = attributes_of_call(extended, runner), named(positions)
     # More draws of the same chains, or more chains.
     axis = 1 if len(estimate.per_chain) == len(before.run.log_z) else 0
     old = idata["posterior"].to_dataset()
@@ -130,22 +130,14 @@ def to_extended_tree(
 def _complete_modes(
     modes: Modes,
     named: Callable[[np.ndarray], dict[str, np.ndarray]],
-    layout: Layout,
-    integrated: Integrated | None,
+    integrated: Integrated | Unchanged,
     runner: Runner,
 ) -> Modes:
     """Return modes in the variables' own spaces. Integrated variables are at their mean given the others."""
-    positions = modes.positions if integrated is None else integrated.complete(modes.positions)
+    positions, layout = integrated.complete(modes.positions), integrated.whole
     what = "the modes in the variables' own spaces"
     values = runner.attempt(what, lambda: named(positions), layout.unflatten(positions))
     return replace(modes, values=values, positions=positions, layout=layout)
-
-
-def _complete(positions: np.ndarray, integrated: Integrated | None, runner: Runner) -> np.ndarray:
-    """Return flat vectors of the whole model: integrated variables are drawn given the others."""
-    if integrated is None:
-        return positions
-    return integrated.complete(positions, np.random.default_rng(runner.seeds.of(Use.INTEGRATED)))
 
 
 def to_fixed_tree(model: pm.Model, output: Output, runner: Runner) -> DataTree:
