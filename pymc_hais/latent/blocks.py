@@ -31,13 +31,18 @@ def square(width: int) -> list[tuple[int, int]]:
 
 
 class Factor(NamedTuple):
-    """L, with L^-1 g for a vector g."""
+    """L, with L^-1 g and A^-1 g for a vector g."""
 
     xp: Any
     roots: Entries
     links: Entries  # empty where each block stands alone
     solved: list[Any]
     log_root: Any  # half the log determinant of A
+
+    @property
+    def mode(self) -> list[Any]:
+        """A^-1 g."""
+        return self.back(self.solved)
 
     def back(self, right: Sequence[Any]) -> list[Any]:
         """Return L'^-1 of columns."""
@@ -70,9 +75,14 @@ def factor_alone(xp: Any, n: int, matrix: Entries, gradient: Sequence[Any]) -> F
 
 def factor_linked(xp: Any, matrix: Entries, beside: Entries, gradient: Sequence[Any]) -> Factor:
     """Factor blocks, given their lower triangles and those of each with the block before."""
+    width = len(gradient)
     given = [*matrix.values(), *beside.values(), *gradient]
-    log_root, *found = _write_factor(np, given) if xp is np else LinkedFactor()(*given)
-    links, roots, solved = _split(found, len(gradient), square, triangle)
+    identity = [float(i == j) for i, j in triangle(width)]
+    starts = [*[None] * width**2, *identity, *[0.0] * width]
+    links, roots, solved = _split(
+        _scan(xp, functools.partial(_eliminate, xp, width), given, starts), width, square, triangle
+    )
+    log_root = sum(xp.log(roots[i, i]).sum(axis=-1) for i in range(width))
     return Factor(xp, roots, links, solved, log_root)
 
 
@@ -85,16 +95,25 @@ def moved(xp: Any, column: Any, by: int) -> Any:
     return xp.concatenate(parts, axis=-1)
 
 
-class LinkedFactor(WrittenOut):
-    """Half the log determinant of linked blocks, and what they are factored into, which has no gradient.
+class LinkedMode(WrittenOut):
+    """Half the log determinant of linked blocks, A^-1 g, and the derivatives of the determinant, which has a gradient.
 
     The log determinant changes by the trace of A^-1 dA.  So its gradient has the entries of A^-1 that are entries of
-    A as well, and a recurrence from the last block to the first gives these alone (Takahashi, Fagan & Chen 1973).
+    A as well.  A recurrence from the last block to the first gives these alone (Takahashi, Fagan & Chen 1973).
     """
 
     def build_inner_graph(self, *given: Any) -> list[Any]:
-        """Factor from the first block to the last."""
-        return _write_factor(pt, given)
+        """Factor from the first block to the last, and go back."""
+        width = _width(len(given))
+        own, beside, gradient = _split(given, width, triangle, square)
+        factor = factor_linked(pt, own, beside, gradient)
+        later = [moved(pt, one, -1) for one in factor.links.values()]
+        starts = [*[0.0] * len(own), *[None] * len(beside), *[0.0] * width]
+        step = functools.partial(_go_back, width)
+        found = _scan(pt, step, [*factor.roots.values(), *later, *factor.solved], starts, go_backwards=True)
+        inverse, between, mode = _split(found, width, triangle, square)
+        of_own = [one * (0.5 if i == j else 1.0) for (i, j), one in inverse.items()]
+        return [factor.log_root, *mode, *of_own, *(moved(pt, one, 1) for one in between.values())]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         """Return that the log determinant alone has gradients, and g has none."""
@@ -102,26 +121,10 @@ class LinkedFactor(WrittenOut):
         return [[i < of_matrix, *[False] * (n_outputs - 1)] for i in range(len(node.inputs))]
 
     def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
-        """Go from the last block to the first."""
-        gradient, width = output_gradients[0], _width(len(inputs))
-        links, roots, solved = _split(outputs[1:], width, square, triangle)
-        given = [*roots.values(), *(moved(pt, one, -1) for one in links.values())]
-        starts = [*[None] * len(links), *[0.0] * len(roots)]
-        found = _scan(pt, functools.partial(_invert, width), given, starts, go_backwards=True)
-        beside, own, _ = _split(found, width, square, triangle)
-        of_own = [one * (0.5 if i == j else 1.0) for (i, j), one in own.items()]
-        of_beside = [moved(pt, one, 1) for one in beside.values()]
-        return [*(gradient * one for one in (*of_own, *of_beside)), *(disconnected_type() for _ in solved)]
-
-
-def _write_factor(xp: Any, given: Sequence[Any]) -> list[Any]:
-    """Return half the log determinant, the links, the roots and L^-1 g, given the columns of A and of g."""
-    width = _width(len(given))
-    identity = [float(i == j) for i, j in triangle(width)]
-    starts = [*[None] * width**2, *identity, *[0.0] * width]
-    found = _scan(xp, functools.partial(_eliminate, xp, width), given, starts)
-    _, roots, _ = _split(found, width, square, triangle)
-    return [sum(xp.log(roots[i, i]).sum(axis=-1) for i in range(width)), *found]
+        """Multiply with the derivatives."""
+        width = _width(len(inputs))
+        of_matrix = [output_gradients[0] * one for one in outputs[1 + width :]]
+        return [*of_matrix, *(disconnected_type() for _ in range(width))]
 
 
 def _width(n_columns: int) -> int:
@@ -175,9 +178,13 @@ def _substitute(width: int, *numbers: Any) -> list[Any]:
     return _solve_back(roots, [one - other for one, other in zip(rest[:width], taken, strict=True)])
 
 
-def _invert(width: int, *numbers: Any) -> list[Any]:
-    """Return A^-1 beside a block and there, given L, the links of the block after, and A^-1 of that block."""
-    roots, later, after, _ = _split(numbers, width, triangle, square, triangle)
+def _go_back(width: int, *numbers: Any) -> list[Any]:
+    """Go back by one block: return A^-1 there and beside it, and A^-1 g.
+
+    Given are L, the links of the block after, L^-1 g, and A^-1 and A^-1 g of the block after.
+    """
+    roots, later, rest = _split(numbers, width, triangle, square)
+    solved, (after, x) = rest[:width], _split(rest[width:], width, triangle)
     ratios = [_solve_back(roots, [later[i, j] for j in range(width)]) for i in range(width)]
     of_after = [[after[max(i, j), min(i, j)] for j in range(width)] for i in range(width)]
     columns = list(zip(*ratios, strict=True))
@@ -185,7 +192,8 @@ def _invert(width: int, *numbers: Any) -> list[Any]:
     units = [[float(i == j) for i in range(width)] for j in range(width)]
     inverse = [_solve_back(roots, _solve(roots, unit)) for unit in units]
     own = [inverse[j][i] - _dot(columns[i], [beside[p, j] for p in range(width)]) for i, j in triangle(width)]
-    return [*beside.values(), *own]
+    here = _substitute(width, *roots.values(), *later.values(), *solved, *x)
+    return [*own, *beside.values(), *here]
 
 
 def _dot(left: Sequence[Any], right: Sequence[Any]) -> Any:

@@ -37,7 +37,7 @@ from pymc_hais.density.layout import Layout
 from pymc_hais.density.rewrites.gradients import Held
 from pymc_hais.density.rewrites.graphs import places_of, spread_out
 from pymc_hais.density.rewrites.simplification import simplify_values
-from pymc_hais.latent.blocks import Factor, factor_alone, factor_linked, moved, square, triangle
+from pymc_hais.latent.blocks import Entries, Factor, LinkedMode, factor_alone, factor_linked, moved, square, triangle
 from pymc_hais.latent.fields import Field, find_summed, write_chain
 from pymc_hais.latent.quadratic import find_reach
 
@@ -109,15 +109,19 @@ class Rows:
                 column += 1
 
     def factor(self, xp: Any, arrays: Sequence[Any]) -> Factor:
-        """Factor A into L L', and solve for L^-1 g; :meth:`expand` gives g and the entries of A.
-
-        Rows that are coupled with several before them are put together in blocks.
-        """
+        """Factor A into L L', and solve for L^-1 g; :meth:`expand` gives g and the entries of A."""
         n, width = self.places.shape
-        gradient, found = list(arrays[:width]), dict(zip(self.entries, arrays[width:], strict=True))
-        if not self.reach:
-            return factor_alone(xp, n, {(i, j): one for (_, i, j), one in found.items()}, gradient)
-        blocks = {}
+        if self.reach:
+            return factor_linked(xp, *self._linked(xp, arrays))
+        return factor_alone(xp, n, dict(zip(triangle(width), arrays[width:], strict=True)), arrays[:width])
+
+    def _linked(self, xp: Any, arrays: Sequence[Any]) -> tuple[Entries, Entries, list[Any]]:
+        """Return A on the diagonal and beside it, and g, of blocks that are each coupled with the one before.
+
+        Rows that are coupled with several before them are put together.
+        """
+        width = self.places.shape[1]
+        blocks, found = {}, dict(zip(self.entries, arrays[width:], strict=True))
         for (distance, i, j), one in found.items():  # a block that is not full has ones on its diagonal
             blocks[distance, i, j] = self._in_blocks(xp, one, float(distance == 0 and i == j))
         matrix, beside = {}, {}
@@ -129,7 +133,7 @@ class Rows:
             before = blocks[self.reach + later - earlier, i, j][earlier] if is_near else 0.0 * blocks[0, 0, 0][0]
             beside[a, b] = moved(xp, before, 1)
         matrix = {place: matrix[place] for place in triangle(self.reach * width)}
-        return factor_linked(xp, matrix, beside, self.split(xp, gradient))
+        return matrix, beside, self.split(xp, arrays[:width])
 
     def split(self, xp: Any, columns: Sequence[Any]) -> list[Any]:
         """Return columns of the blocks, given those of the rows (..., n): zero behind the last row."""
@@ -157,8 +161,8 @@ class Rows:
         """Write the logarithm of the integral over the owners, given the log density, and g and A of :meth:`expand`."""
         n, size = len(self.places), self.places.size
         spread = [pt.broadcast_to(one, (n,)) if self.reach else spread_out(one) for one in arrays]
-        factor = self.factor(pt, spread)
-        mode = [Held()(one) for one in self.merge(pt, factor.back(factor.solved))]
+        log_root, of_blocks = self._solve(spread)
+        mode = [Held()(one) for one in self.merge(pt, of_blocks)]
         there: dict[Any, Any] = {}
         for one, axis in zip(own, self.axes, strict=True):
             rest = [length for i, length in enumerate(one.type.shape) if i != axis]
@@ -166,8 +170,17 @@ class Rows:
             there[one] = pt.moveaxis(pt.stack(columns, axis=1).reshape((-1, *rest)), 0, axis) if rest else columns[0]
         there = {one: pt.broadcast_to(value, one.type.shape) for one, value in there.items()}
         at_mode: Any = clone_replace(log_density, there, rebuild_strict=False)
-        total = at_mode - factor.log_root + 0.5 * size * np.log(2.0 * np.pi)
+        total = at_mode - log_root + 0.5 * size * np.log(2.0 * np.pi)
         return pt.switch(pt.isnan(total), -np.inf, total)  # beyond what floating point holds
+
+    def _solve(self, arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """Write half the log determinant of A, and A^-1 g in columns of the blocks."""
+        if not self.reach:
+            factor = self.factor(pt, arrays)
+            return factor.log_root, factor.mode
+        matrix, beside, gradient = self._linked(pt, arrays)
+        log_root, *found = LinkedMode()(*matrix.values(), *beside.values(), *gradient)
+        return log_root, found[: len(gradient)]
 
     def _columns(self, parts: Sequence[Any]) -> list[Any]:
         """Return columns (n,) of arrays of the owners' shapes."""
@@ -223,7 +236,7 @@ class Normal:
         width = self.rows.places.shape[1]
         factor, entries = self.rows.factor(np, arrays), list(arrays[width:])
         diagonal = [entries[self.rows.entries.index((0, i, i))] for i in range(width)]
-        mode = self.rows.merge(np, factor.back(factor.solved))
+        mode = self.rows.merge(np, factor.mode)
         error = [_ROUNDING * own * abs(one) for own, one in zip(diagonal, mode, strict=True)]
         squares = [np.sum(one**2, axis=-1) for one in self.rows.factor(np, [*error, *entries]).solved]
         z = np.random.default_rng(0).normal(size=(len(factor.solved), *factor.solved[0].shape))

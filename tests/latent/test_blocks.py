@@ -5,7 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_hais.latent.blocks import factor_alone, factor_linked, square, triangle
+from pymc_hais.latent.blocks import LinkedMode, factor_alone, factor_linked, square, triangle
 
 RNG = np.random.default_rng(3)
 N = 5
@@ -53,11 +53,9 @@ def test_the_graph_has_the_numbers_and_the_gradient_is_the_inverse(width):
     values = [*matrix.values(), *beside.values(), *g]
     symbols = [pt.dvector(shape=(N,)) for _ in values]
     n_own, n_beside = len(matrix), len(beside)
-    own = dict(zip(matrix, symbols, strict=False))
-    linked = dict(zip(beside, symbols[n_own:], strict=False))
-    found = factor_linked(pt, own, linked, symbols[n_own + n_beside :])
-    slopes = pytensor.grad(found.log_root, symbols[: n_own + n_beside])
-    outputs = [found.log_root, *found.back(found.solved), *slopes]
+    log_root, *found = LinkedMode()(*symbols)
+    slopes = pytensor.grad(log_root, symbols[: n_own + n_beside])
+    outputs = [log_root, *found[:width], *slopes]
     log_root, *rest = pytensor.function(symbols, outputs, mode="FAST_COMPILE")(*values)
     whole = dense(matrix, beside, width)
     inverse = np.linalg.inv(whole).reshape(N, width, N, width)
