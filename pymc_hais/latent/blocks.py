@@ -1,11 +1,12 @@
 """Cholesky factors of matrices of small blocks, on the diagonal alone or also beside it, written out by elements.
 
-A column has one element of every block (..., n).  In A = L L' the blocks of L on the diagonal are lower triangular
-(``roots``), and those beside it link each block with the one before (``links``); the first block has links of zero.
-NumPy and PyTensor share the formulas.
+A column has one element of every block (..., n); in NumPy the first axis is that of several matrices.  In A = L L' the
+blocks of L on the diagonal are lower triangular (``roots``), and those beside it link each block with the one before
+(``links``); the first block has links of zero.  NumPy and PyTensor share the formulas.
 """
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -63,13 +64,14 @@ class Factor(NamedTuple):
 
 
 def factor_alone(xp: Any, n: int, matrix: Entries, gradient: Sequence[Any]) -> Factor:
-    """Factor n blocks that stand alone, given their lower triangles; a graph may have one element for n equal ones."""
+    """Factor n blocks that stand alone, given their lower triangles; what an array repeats may stand for it."""
     roots = _cholesky(xp, matrix, len(gradient))
     logs = [xp.log(roots[i, i]) for i in range(len(gradient))]
     if xp is np:
-        log_root = sum(one.sum(axis=-1) for one in logs)
+        log_root = sum(map(total, logs))
     else:
-        log_root = sum(one.sum() * (n if all(one.type.broadcastable) else 1) for one in logs)
+        sizes = [n if None in one.type.shape else math.prod(one.type.shape) for one in logs]
+        log_root = sum(one.sum() * (n // size) for one, size in zip(logs, sizes, strict=True))
     return Factor(xp, roots, {}, _solve(roots, gradient), log_root)
 
 
@@ -82,8 +84,14 @@ def factor_linked(xp: Any, matrix: Entries, beside: Entries, gradient: Sequence[
     links, roots, solved = _split(
         _scan(xp, functools.partial(_eliminate, xp, width), given, starts), width, square, triangle
     )
-    log_root = sum(xp.log(roots[i, i]).sum(axis=-1) for i in range(width))
+    logs = [xp.log(roots[i, i]) for i in range(width)]
+    log_root = sum(map(total, logs)) if xp is np else sum(one.sum() for one in logs)
     return Factor(xp, roots, links, solved, log_root)
+
+
+def total(column: np.ndarray) -> np.ndarray:
+    """Add the elements of a column up, for each matrix."""
+    return column.reshape(len(column), -1).sum(axis=1)
 
 
 def moved(xp: Any, column: Any, by: int) -> Any:
@@ -148,8 +156,10 @@ def _scan(
     """Step along the last axis of sequences; a start of None is for an output that no step passes to the next one."""
     order = slice(None, None, -1 if go_backwards else 1)
     if xp is pt:
-        given = [None if one is None else pt.constant(one, dtype="float64") for one in starts]
-        return [one[order] for one in recur(step, list(sequences), given, go_backwards=go_backwards)]
+        first = sequences[0][..., 0] if sequences[0].type.ndim > 1 else pt.constant(0.0)
+        given = [None if one is None else pt.full_like(first, one, dtype="float64") for one in starts]
+        found = recur(step, [pt.moveaxis(one, -1, 0) for one in sequences], given, go_backwards=go_backwards)
+        return [pt.moveaxis(one[order], 0, -1) for one in found]
     n = sequences[0].shape[-1]
     columns: list[list[Any]] = []
     carried = [one for one in starts if one is not None]

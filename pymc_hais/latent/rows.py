@@ -37,7 +37,17 @@ from pymc_hais.density.layout import Layout
 from pymc_hais.density.rewrites.gradients import Held
 from pymc_hais.density.rewrites.graphs import places_of, spread_out
 from pymc_hais.density.rewrites.simplification import simplify_values
-from pymc_hais.latent.blocks import Entries, Factor, LinkedMode, factor_alone, factor_linked, moved, square, triangle
+from pymc_hais.latent.blocks import (
+    Entries,
+    Factor,
+    LinkedMode,
+    factor_alone,
+    factor_linked,
+    moved,
+    square,
+    total,
+    triangle,
+)
 from pymc_hais.latent.fields import Field, find_summed, write_chain
 from pymc_hais.latent.quadratic import find_reach
 
@@ -50,21 +60,78 @@ _NORMAL = NormalRV | MvNormalRV
 _CHAINS = RandomWalkRV | AutoRegressiveRV | EulerMaruyamaRV
 
 
+class Axis(NamedTuple):
+    """The axis of a variable that has its rows; or, along this axis, a chain of rows for each index of the others."""
+
+    shape: tuple[int, ...]
+    axis: int
+    is_flat: bool = False  # whether each index of the other axes has rows of its own
+    sums: Field | None = None  # if its running sums along the last axis have the rows in its place
+
+    @property
+    def length(self) -> int:
+        """How many rows there are, or how many a chain has."""
+        return self.shape[self.axis]
+
+    @property
+    def size(self) -> int:
+        """How many elements the variable has."""
+        return math.prod(self.shape)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """How many chains there are, if there are several."""
+        return (self.size // self.length,) if self.is_flat else ()
+
+    @property
+    def width(self) -> int:
+        """How many elements of the variable a row has."""
+        return 1 if self.is_flat else self.size // self.length
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The row of each element; chains are further apart than rows that are coupled may be."""
+        n_others = self.size // self.length
+        first = np.arange(n_others)[:, None] * (self.length + _WIDEST + 1 if self.is_flat else 0)
+        others = [length for i, length in enumerate(self.shape) if i != self.axis]
+        rows = (first + np.arange(self.length)).reshape(*others, self.length)
+        return np.moveaxis(rows, -1, self.axis)
+
+    def columns(self, xp: Any, array: Any) -> list[Any]:
+        """Return the columns (..., n) of an array of the variable's shape."""
+        if self.is_flat:
+            return [xp.moveaxis(array, self.axis, -1).reshape((*self.lead, self.length))]
+        rows = xp.moveaxis(array, self.axis, 0).reshape((self.length, self.width))
+        return [rows[:, i] for i in range(self.width)]
+
+    def restore(self, columns: Sequence[Any]) -> Any:
+        """Write an array of the variable's shape, given its columns."""
+        others = [length for i, length in enumerate(self.shape) if i != self.axis]
+        if self.is_flat:
+            return pt.moveaxis(columns[0].reshape((*others, self.length)), -1, self.axis)
+        if not others:
+            return columns[0]
+        return pt.moveaxis(pt.stack(columns, axis=1).reshape((self.length, *others)), 0, self.axis)
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Variables whose elements are integrated out row by row, or row after row."""
 
     owners: tuple[str, ...]
-    axes: tuple[int, ...]  # along which each owner has the rows
+    axes: tuple[Axis, ...]  # of the owners
     places: np.ndarray  # of int (n, k): where the elements of each row are in the flat vector
     reach: int  # how many rows two that are coupled are apart, at most
-    sums: tuple[Field | None, ...]  # for each column, the field of the owner if its running sums are what has the rows
 
     @property
-    def fields(self) -> list[Field | None]:
-        """Return the fields of the owners."""
-        found = {one.owner: one for one in self.sums if one}
-        return [found.get(owner) for owner in self.owners]
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a column: of all rows (n,), or of all chains (s, n)."""
+        return (*self.axes[0].lead, self.axes[0].length)
+
+    @property
+    def sums(self) -> list[Field | None]:
+        """For each column, the field of its owner if the running sums of that are what has the rows."""
+        return [axis.sums for axis in self.axes for _ in range(axis.width)]
 
     @property
     def entries(self) -> list[tuple[int, int, int]]:
@@ -74,13 +141,13 @@ class Rows:
         return [(0, i, j) for i, j in triangle(width)] + beside
 
     def expand(self, log_density: Any, own: Sequence[Any]) -> list[Any]:
-        """Write g and the entries of A (n,), from a simplified log density that is quadratic in the owners.
+        """Write the columns of g and of the entries of A, given a simplified log density, quadratic in the owners.
 
         An entry is at the earlier one of its two rows.
         """
         slopes: Any = pytensor.grad(log_density, list(own), disconnected_inputs="ignore")
         found = dict.fromkeys(self.entries, 0.0)
-        rows, period = np.arange(len(self.places)), 2 * self.reach + 1
+        rows, period = np.arange(self.shape[-1]), 2 * self.reach + 1
         for column, start, product in self._products(slopes, own, period):
             is_here = 1.0 if period == 1 else (rows % period == start).astype(float)
             for distance, i, j in found:
@@ -100,10 +167,10 @@ class Rows:
         """
         column = 0
         for one, slope, axis in zip(own, slopes, self.axes, strict=True):
-            numbers = places_of(one.type.shape)
-            for chosen in _by_row(numbers, axis).T:
+            numbers = places_of(axis.shape)
+            for chosen in axis.columns(np, numbers):
                 for start in range(period):
-                    known = {slope: pt.constant(np.isin(numbers, chosen[start::period]).astype(one.dtype))}
+                    known = {slope: pt.constant(np.isin(numbers, chosen[..., start::period]).astype(one.dtype))}
                     parts: Any = pytensor.grad(None, list(own), known_grads=known, disconnected_inputs="ignore")
                     yield column, start, self._columns(parts)
                 column += 1
@@ -144,33 +211,31 @@ class Rows:
 
     def _in_blocks(self, xp: Any, column: Any, fill: float) -> list[Any]:
         """Return the first, second, ... elements of a column in all blocks."""
-        if missing := -len(self.places) % self.reach:
+        if missing := -self.shape[-1] % self.reach:
             column = xp.concatenate([column, xp.full_like(column[..., :missing], fill)], axis=-1)
-        rows = column.reshape((*column.shape[:-1], -1, self.reach))
+        lead = column.shape[:-1] if xp is np else self.shape[:-1]
+        rows = column.reshape((*lead, -(-self.shape[-1] // self.reach), self.reach))
         return [rows[..., which] for which in range(self.reach)]
 
     def merge(self, xp: Any, columns: Sequence[Any]) -> list[Any]:
         """Return columns of the rows, given those of the blocks."""
-        n, width = self.places.shape
+        width = self.places.shape[1]
         if self.reach < 2:
             return list(columns)
         stacked = [xp.stack(columns[i::width], axis=-1) for i in range(width)]
-        return [one.reshape((*one.shape[:-2], -1))[..., :n] for one in stacked]
+        return [one.reshape((*one.shape[:-2], -1))[..., : self.shape[-1]] for one in stacked]
 
     def integrate(self, log_density: Any, own: Sequence[Any], arrays: Sequence[Any]) -> Any:
         """Write the logarithm of the integral over the owners, given the log density, and g and A of :meth:`expand`."""
-        n, size = len(self.places), self.places.size
-        spread = [pt.broadcast_to(one, (n,)) if self.reach else spread_out(one) for one in arrays]
+        spread = [pt.broadcast_to(one, self.shape) if self.reach else spread_out(one) for one in arrays]
         log_root, of_blocks = self._solve(spread)
         mode = [Held()(one) for one in self.merge(pt, of_blocks)]
         there: dict[Any, Any] = {}
         for one, axis in zip(own, self.axes, strict=True):
-            rest = [length for i, length in enumerate(one.type.shape) if i != axis]
-            columns, mode = mode[: math.prod(rest)], mode[math.prod(rest) :]
-            there[one] = pt.moveaxis(pt.stack(columns, axis=1).reshape((-1, *rest)), 0, axis) if rest else columns[0]
-        there = {one: pt.broadcast_to(value, one.type.shape) for one, value in there.items()}
+            there[one] = pt.broadcast_to(axis.restore(mode[: axis.width]), axis.shape)
+            mode = mode[axis.width :]
         at_mode: Any = clone_replace(log_density, there, rebuild_strict=False)
-        total = at_mode - log_root + 0.5 * size * np.log(2.0 * np.pi)
+        total = at_mode - log_root + 0.5 * self.places.size * np.log(2.0 * np.pi)
         return pt.switch(pt.isnan(total), -np.inf, total)  # beyond what floating point holds
 
     def _solve(self, arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
@@ -183,10 +248,9 @@ class Rows:
         return log_root, found[: len(gradient)]
 
     def _columns(self, parts: Sequence[Any]) -> list[Any]:
-        """Return columns (n,) of arrays of the owners' shapes."""
-        pairs, n = zip(parts, self.axes, strict=True), len(self.places)
-        rows = [pt.moveaxis(one, axis, 0).reshape((n, -1)) for one, axis in pairs]
-        return [one[:, i] for one in rows for i in range(one.type.shape[1])]
+        """Return the columns of arrays of the owners' shapes."""
+        pairs = zip(parts, self.axes, strict=True)
+        return [column for one, axis in pairs for column in axis.columns(pt, one)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,15 +279,16 @@ class Normal:
         if rng is not None:
             steps = [one + rng.normal(size=one.shape) for one in steps]
         pairs = zip(self.rows.sums, self.rows.merge(np, factor.back(steps)), strict=True)
-        return np.concatenate([one.differences(np, x) if one else x for one, x in pairs], axis=1)
+        columns = [one.differences(np, x) if one else x for one, x in pairs]
+        return np.concatenate([one.reshape(len(one), -1) for one in columns], axis=1)
 
     def log_density(self, arrays: Sequence[np.ndarray], x: np.ndarray) -> np.ndarray:
         """Evaluate the normal."""
         factor = self.rows.factor(np, arrays)
-        pairs = zip(self.rows.sums, np.split(x, self.rows.places.shape[1], axis=1), strict=True)
-        columns = [one.sums(x) if one else x for one, x in pairs]
+        columns = [one.reshape(-1, *self.rows.shape) for one in np.split(x, self.rows.places.shape[1], axis=1)]
+        columns = [one.sums(x) if one else x for one, x in zip(self.rows.sums, columns, strict=True)]
         pairs = zip(factor.ahead(self.rows.split(np, columns)), factor.solved, strict=True)
-        squares = sum(np.sum((one - solved) ** 2, axis=1) for one, solved in pairs)
+        squares = sum(total((one - solved) ** 2) for one, solved in pairs)
         return factor.log_root - 0.5 * squares - 0.5 * self.places.size * np.log(2.0 * np.pi)
 
     def holds(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -238,40 +303,11 @@ class Normal:
         diagonal = [entries[self.rows.entries.index((0, i, i))] for i in range(width)]
         mode = self.rows.merge(np, factor.mode)
         error = [_ROUNDING * own * abs(one) for own, one in zip(diagonal, mode, strict=True)]
-        squares = [np.sum(one**2, axis=-1) for one in self.rows.factor(np, [*error, *entries]).solved]
+        squares = [total(one**2) for one in self.rows.factor(np, [*error, *entries]).solved]
         z = np.random.default_rng(0).normal(size=(len(factor.solved), *factor.solved[0].shape))
         pairs = zip(diagonal, self.rows.merge(np, factor.back(list(z))), strict=True)
-        traces = [np.sum(_ROUNDING * own * drawn**2, axis=-1) for own, drawn in pairs]
+        traces = [total(_ROUNDING * own * drawn**2) for own, drawn in pairs]
         return np.sum([*traces, *(0.5 * one for one in squares)], axis=0) < _NEGLIGIBLE
-
-
-def _by_row(array: np.ndarray, axis: int) -> np.ndarray:
-    """Return the elements of an array (n, k), given the axis that has its n rows."""
-    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
-
-
-class _Axis(NamedTuple):
-    """The axis of a variable that has its rows."""
-
-    shape: tuple[int, ...]
-    axis: int
-    sums: Field | None = None  # if its running sums along the last axis have the rows in its place
-
-    @property
-    def length(self) -> int:
-        """How many rows there are."""
-        return self.shape[self.axis]
-
-    @property
-    def size(self) -> int:
-        """How many elements the variable has."""
-        return int(np.prod(self.shape))
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The row of each element."""
-        n_after = len(self.shape) - self.axis - 1
-        return np.broadcast_to(np.arange(self.length).reshape(-1, *(1,) * n_after), self.shape)
 
 
 class _Written(NamedTuple):
@@ -293,7 +329,7 @@ def find_normal(frozen: pm.Model, layout: Layout) -> Normal | None:
     """Find rows of normal variables with normal data, and write the integral over them."""
     if (rows := find_rows(frozen, layout)) is None:
         return None
-    written = _write(frozen, layout, dict(zip(rows.owners, rows.fields, strict=True)))
+    written = _write(frozen, layout, dict(zip(rows.owners, [axis.sums for axis in rows.axes], strict=True)))
     (simple,) = simplify_values([written.log_density])
     arrays = rows.expand(simple, written.own)
     back = {symbol: rv for rv, symbol in written.free.items()}  # not by a copy: random variables of it would be others
@@ -303,31 +339,31 @@ def find_normal(frozen: pm.Model, layout: Layout) -> Normal | None:
 
 def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
     """Find normal variables that can be integrated out row by row: those with most elements first."""
-    groups: dict[int, dict[str, _Axis]] = {}
+    groups: dict[tuple[int, ...], dict[str, Axis]] = {}
     shapes = dict(zip(layout.owners, layout.shapes, strict=True))
     weights = find_summed(frozen, {one: shape[-1] for one, shape in shapes.items() if shape and shape[-1] >= _FEWEST})
     for owner, shape in shapes.items():
         rv = frozen[owner]
         if frozen.rvs_to_transforms[rv] is not None or not is_candidate(rv):
             continue
+        last, sums = len(shape) - 1, None
         if owner in weights:
             sums = Field(owner, 0, math.prod(shape), shape[-1], weights[owner])
-            groups.setdefault(shape[-1], {})[owner] = _Axis(shape, len(shape) - 1, sums)
-            continue
-        for axis, length in enumerate(shape):
-            if length >= _FEWEST:
-                groups.setdefault(length, {}).setdefault(owner, _Axis(shape, axis))
+        axes = [Axis(shape, axis, False, sums) for axis in ([last] if sums else range(len(shape)))]
+        for one in [*axes, *([Axis(shape, last, True, sums)] if last else [])]:
+            if one.length >= _FEWEST:
+                groups.setdefault((*one.lead, one.length), {}).setdefault(owner, one)
     for group in sorted(groups.values(), key=lambda group: -sum(one.size for one in group.values())):
         if found := _find_in(frozen, layout, group):
             return found
     return None
 
 
-def _find_in(frozen: pm.Model, layout: Layout, group: Mapping[str, _Axis]) -> Rows | None:
+def _find_in(frozen: pm.Model, layout: Layout, group: Mapping[str, Axis]) -> Rows | None:
     """Find variables among those with as many rows: all of them, or as many as can be added one by one."""
     if (reach := _find_reach(frozen, layout, group)) is not None:
         return _number(layout, group, reach)
-    chosen: dict[str, _Axis] = {}
+    chosen: dict[str, Axis] = {}
     for owner in sorted(group, key=lambda owner: -group[owner].size):
         tried = {**chosen, owner: group[owner]}
         if (found := _find_reach(frozen, layout, tried)) is not None:
@@ -335,22 +371,26 @@ def _find_in(frozen: pm.Model, layout: Layout, group: Mapping[str, _Axis]) -> Ro
     return None if reach is None else _number(layout, chosen, reach)
 
 
-def _number(layout: Layout, group: Mapping[str, _Axis], reach: int) -> Rows:
+def _number(layout: Layout, group: Mapping[str, Axis], reach: int) -> Rows:
     """Find the places of each row's elements."""
     owners = tuple(owner for owner in layout.owners if owner in group)
     starts = {owner: layout.offsets[layout.owners.index(owner)] for owner in owners}
-    places = [_by_row(places_of(group[owner].shape), group[owner].axis) + starts[owner] for owner in owners]
-    sums = tuple(group[owner].sums for owner, of in zip(owners, places, strict=True) for _ in range(of.shape[1]))
-    return Rows(owners, tuple(group[owner].axis for owner in owners), np.concatenate(places, axis=1), reach, sums)
+    axes = tuple(group[owner] for owner in owners)
+    columns = [
+        column.ravel() + starts[owner]
+        for owner, axis in zip(owners, axes, strict=True)
+        for column in axis.columns(np, places_of(axis.shape))
+    ]
+    return Rows(owners, axes, np.stack(columns, axis=1), reach)
 
 
-def _find_reach(frozen: pm.Model, layout: Layout, group: Mapping[str, _Axis]) -> int | None:
+def _find_reach(frozen: pm.Model, layout: Layout, group: Mapping[str, Axis]) -> int | None:
     """Prove that the log density is quadratic in a group, and that no other prior depends on it.
 
     Returns how many rows apart it couples two; None without a proof, and where blocks would be too wide.
     """
     own = [frozen[owner] for owner in group]
-    width = sum(one.size // one.length for one in group.values())
+    width = sum(one.width for one in group.values())
     if width > _WIDEST:
         return None
     if not set(ancestors([rv for rv in frozen.free_RVs if rv not in own])).isdisjoint(own):

@@ -23,8 +23,11 @@ def _observed(mean, data=Y):
     return pm.Normal("y", mean, pm.HalfNormal("noise"), observed=data)
 
 
-def _walk(name, like=pm.Normal.dist, **more):
-    return pm.GaussianRandomWalk(name, sigma=pm.HalfNormal(f"of_{name}"), init_dist=like(0.0, 10.0), shape=T, **more)
+def _walk(name, like=pm.Normal.dist, series=None, **more):
+    shape = T if series is None else (series, T)
+    return pm.GaussianRandomWalk(
+        name, sigma=pm.HalfNormal(f"of_{name}"), init_dist=like(0.0, 10.0), shape=shape, **more
+    )
 
 
 def walk():
@@ -66,6 +69,24 @@ def differences_of_differences():
     _observed(x[3:], Y[3:])
 
 
+def panel():
+    """Several series at once, more than a row has elements, and errors of their own."""
+    x = _walk("x", series=8)
+    errors = pm.Normal("errors", 0.0, pm.HalfNormal("wide"), shape=(8, T))
+    _observed((x + errors).ravel()[::-1], np.concatenate([Y] * 8))
+
+
+def panel_of_second_order():
+    rho, start = pm.Normal("rho", 0.0, 0.3, shape=2), pm.Normal.dist(0.0, 10.0, shape=(8, 2))
+    _observed(pm.AR("x", rho, pm.HalfNormal("scale"), init_dist=start, shape=(8, T)).T, np.stack([Y] * 8, axis=1))
+
+
+def table():
+    """No chain at all: one effect for each cell."""
+    cells = pm.Normal("cells", pm.Normal("mu"), pm.HalfNormal("wide"), shape=(13, 14))
+    _observed(cells * np.linspace(1.0, 2.0, 14), RNG.normal(size=(13, 14)))
+
+
 def _built(declare):
     with pm.Model() as model:
         declare()
@@ -78,6 +99,9 @@ def _built(declare):
         (walk, {"x"}, 1),
         (second_order, {"x"}, 2),
         (diffusion, {"x"}, 1),
+        (table, {"cells"}, 0),
+        pytest.param(panel, {"x", "errors"}, 1, marks=pytest.mark.slow),
+        pytest.param(panel_of_second_order, {"x"}, 2, marks=pytest.mark.slow),
         pytest.param(running_sums, {"z"}, 1, marks=pytest.mark.slow),
         pytest.param(vectors, {"x"}, 1, marks=pytest.mark.slow),
         pytest.param(level_and_slope, {"level", "slope", "free"}, 1, marks=pytest.mark.slow),
@@ -89,7 +113,15 @@ def test_the_integral_is_the_density_over_that_of_the_chain(declare, owners, rea
     assert found.solution.rows.reach == reach
 
 
+def _joined():
+    """Series of which one begins where the one before ends."""
+    x = _walk("x", series=8)
+    pm.Potential("joined", -((x[0, -1] - x[1, 0]) ** 2))
+    _observed(x, np.stack([Y] * 8))
+
+
 OTHERS = {
+    "series that are joined": _joined,
     "counts": lambda: pm.Poisson("y", pt.exp(_walk("x")), observed=np.abs(Y).astype(int)),
     "steps with heavy tails": lambda: _observed(
         pm.RandomWalk(
