@@ -46,13 +46,9 @@ from pymc_hais.latent.tridiagonal import Tridiagonal
 
 #: Elements of a chain, at least.
 _SHORTEST = 8
-#: Elements from which on a chain is always a field: coordinates of its own are worth about 7 s of compiling.
+#: Elements from which on a chain is a field whatever its likelihood and its prior: coordinates of its own are worth
+#: about 7 s of compiling.
 _LONG = 64
-#: Elements of shorter chains, times the variables beside them, from which on they are fields.  30 steps with two
-#: unknown scales take 6 s in the model's coordinates; with 48 steps the weights are uneven.
-_WORTHWHILE = 64
-#: Variables that count in this product, at most: 22 elements are the fewest.
-_MOST_COUNTED = 3
 #: Other variables, at most, beside fields that are integrated out: a Gaussian around their mode is weighed.
 _MOST_BESIDE = 10
 #: Sizes of normal variables behind linear predictors: fewer gain little, and a factor takes the cube of their number.
@@ -127,19 +123,12 @@ def find_fields(frozen: pm.Model, layout: Layout, normals: bool = False) -> list
     offsets = layout.offsets  # of int64, as slices are to be: what PyTensor makes of a small integer overflows later
     long = [i for i, shape in enumerate(layout.shapes) if shape and shape[-1] >= _SHORTEST]
     summed = find_summed(frozen, {layout.owners[i]: layout.shapes[i][-1] for i in long})
-    found = [
-        Field(owner, offsets[i], offsets[i + 1], layout.shapes[i][-1], summed.get(owner))
-        for i in long
-        for owner in [layout.owners[i]]
-        if owner in summed or _is_chain(frozen, frozen[owner])
-    ]
-    # Short ones without hyperparameters are not worth compiling.
-    free = set(frozen.free_RVs)
-    chains = [one for one in found if one.is_long or free & set(ancestors(frozen[one.owner].owner.inputs))]
-    n_elements = sum(one.stop - one.start for one in chains)
-    n_beside = layout.n_dims - n_elements
-    if n_beside > _MOST_BESIDE or n_elements * min(n_beside, _MOST_COUNTED) < _WORTHWHILE:
-        chains = [one for one in chains if one.is_long]
+    chains = []
+    for i in long:
+        owner = layout.owners[i]
+        if owner in summed or _is_chain(frozen, frozen[owner]):
+            chains.append(Field(owner, offsets[i], offsets[i + 1], layout.shapes[i][-1], summed.get(owner)))
+    chains = [one for one in chains if one.is_long or _needs_coordinates(frozen, frozen[one.owner])]
     if not normals:
         return chains
     taken = {one.owner for one in chains}
@@ -149,6 +138,19 @@ def find_fields(frozen: pm.Model, layout: Layout, normals: bool = False) -> list
         if owner not in taken and (precision := _find_precision(frozen, owner, layout.shapes[i])) is not None
     ]
     return fields if layout.n_dims - sum(one.stop - one.start for one in fields) <= _MOST_BESIDE else chains
+
+
+def _needs_coordinates(frozen: pm.Model, rv: TensorVariable) -> bool:
+    """Whether few moves reach small scales of a short chain in the model's coordinates, and those of a field help.
+
+    Its prior has parameters: log Z of 20 to 30 steps with counts came out 0.2 too low, with errors of 0.07.  From the
+    prior, the coordinates of a field make normal data with an unknown scale worse (0.3 too low, and 0.1 without them);
+    a default call integrates that chain out exactly.
+    """
+    if set(frozen.free_RVs).isdisjoint(ancestors(rv.owner.inputs)):
+        return False
+    data = [one for one in frozen.observed_RVs if rv in ancestors([one])]
+    return not (data and all(isinstance(one.owner.op, NormalRV) for one in data))
 
 
 def _find_precision(frozen: pm.Model, owner: str, shape: tuple[int, ...]) -> Precision | None:

@@ -92,7 +92,7 @@ class Integrated:
 
 @dataclass(frozen=True, eq=False)
 class Unchanged:
-    """A model of which nothing is integrated out, for callers that need not know."""
+    """A model from which nothing is integrated out, for callers that need not know."""
 
     model: pm.Model
     whole: Layout

@@ -53,6 +53,8 @@ from pymc_hais.latent.quadratic import find_reach
 
 #: Rows, at least (fewer are sampled as fast), and elements of one row, at most, that are integrated out.
 _FEWEST, _WIDEST = 12, 6
+#: Elements of a block, at most, where blocks are linked: those of six take a minute to compile.
+_WIDEST_LINKED = 3
 #: Relative rounding of an entry of A, and nats of the log density that it may cost.
 _ROUNDING, _NEGLIGIBLE = 1e-15, 1e-3
 _NORMAL = NormalRV | MvNormalRV
@@ -353,10 +355,19 @@ def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
         for one in [*axes, *([Axis(shape, last, True, sums)] if last else [])]:
             if one.length >= _FEWEST:
                 groups.setdefault((*one.lead, one.length), {}).setdefault(owner, one)
-    for group in sorted(groups.values(), key=lambda group: -sum(one.size for one in group.values())):
+    # Of as many elements first chains side by side: their blocks are the smallest.
+    for group in sorted(
+        groups.values(), key=lambda group: (-sum(one.size for one in group.values()), _is_wide(frozen, group))
+    ):
         if found := _find_in(frozen, layout, group):
             return found
     return None
+
+
+def _is_wide(frozen: pm.Model, group: Mapping[str, Axis]) -> bool:
+    """Whether a group is not of chains side by side."""
+    is_chain = [axis.sums is not None or isinstance(frozen[owner].owner.op, _CHAINS) for owner, axis in group.items()]
+    return not (any(is_chain) and next(iter(group.values())).is_flat)
 
 
 def _find_in(frozen: pm.Model, layout: Layout, group: Mapping[str, Axis]) -> Rows | None:
@@ -402,7 +413,7 @@ def _find_reach(frozen: pm.Model, layout: Layout, group: Mapping[str, Axis]) -> 
     with quiet_compilation():
         (simple,) = simplify_values([written.log_density], are_differentiated=False)
     reach = find_reach(simple, {one: axis.rows for one, axis in zip(written.own, group.values(), strict=True)})
-    return None if reach is None or width * max(reach, 1) > _WIDEST else reach
+    return None if reach is None or width * reach > _WIDEST_LINKED else reach
 
 
 def _write(frozen: pm.Model, layout: Layout, owners: Mapping[str, Field | None]) -> _Written:

@@ -130,7 +130,7 @@ OTHERS = {
     ),
     "a start with heavy tails": lambda: _observed(_walk("x", lambda *_: pm.Cauchy.dist(0.0, 1.0))),
     "a long memory": lambda: _observed(
-        pm.AR("x", pm.Normal("rho", 0.0, 0.1, shape=7), 1.0, init_dist=pm.Normal.dist(), shape=T)
+        pm.AR("x", pm.Normal("rho", 0.0, 0.1, shape=4), 1.0, init_dist=pm.Normal.dist(), shape=T)
     ),
     "ends that meet": lambda: (x := _walk("x"), _observed(x), pm.Potential("p", -((x[0] - x[-1]) ** 2)))[0],
     "a drift that is no line": lambda: _observed(

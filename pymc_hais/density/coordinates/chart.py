@@ -156,13 +156,10 @@ def build_chart(
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, list(containers))
     found_fields = find_fields(frozen, layout, normals)
-    # Coordinates of innovations and of short chains pay only where one hill is integrated out, beside no hierarchy.
+    # Coordinates of innovations and of short chains pay only where there is one hill.
     fields = [
         one for one in found_fields if (one.is_long and not one.is_summed) or is_concave_in(model, layout, [one.owner])
     ]
-    long = [one for one in fields if one.is_long]
-    if len(long) < len(fields) and find_conditionals(frozen, layout, fields):
-        fields = long
     expansions = _write_expansions(frozen, layout, fields)
     if normals and len(expansions) < len(fields):  # the chains may be differentiated twice nevertheless
         return build_chart(model, layout, containers, with_tails=with_tails)
