@@ -1,15 +1,16 @@
 """Rows of normal variables that are integrated out exactly: of normal data, given all other variables.
 
-Where the log density is quadratic in some variables x, and couples elements of the same row only, x is normal given all
-else, theta, with a precision A(theta) of one small block (k, k) for each row.  With A = L L' and the mode m = A^-1 g,
-where g is the gradient at zero, x = m + L'^-1 z with a standard normal z, and
+Where the log density is quadratic in some variables x, x is normal given all else, theta.  If it couples elements of
+the same row only, the precision A(theta) is one small block (k, k) for each row; if it couples a row with a few before
+it, as a random walk does, A has blocks beside the diagonal, too, and a Kalman filter would find the same.  With
+A = L L' and the mode m = A^-1 g, where g is the gradient at zero, x = m + L'^-1 z with a standard normal z, and
 
     log p(y | theta) = log p(x = m, y | theta) - log det L + K / 2 log(2 pi)
 
 with K the number of all elements.  So theta alone is sampled, and each draw gets its x from the normal.  That the log
 density has this form is read from its graph: a proof, or nothing.
 
-The factor is written out element by element, each of them for all rows together, as k is small.  To the first order
+The factor is written out element by element, as k is small (:mod:`pymc_hais.latent.blocks`).  To the first order
 log p(x, y | theta) does not change with x at the mode: the gradient in theta takes m as it is, and if m is rounded the
 density is lower, never higher.  Half the square of L^-1 g and the density at zero have the same sum, but both are large
 numbers with a small difference where a scale is small.
@@ -237,8 +238,8 @@ class Rows:
             there[one] = pt.broadcast_to(axis.restore(mode[: axis.width]), axis.shape)
             mode = mode[axis.width :]
         at_mode: Any = clone_replace(log_density, there, rebuild_strict=False)
-        total = at_mode - log_root + 0.5 * self.places.size * np.log(2.0 * np.pi)
-        return pt.switch(pt.isnan(total), -np.inf, total)  # beyond what floating point holds
+        integral = at_mode - log_root + 0.5 * self.places.size * np.log(2.0 * np.pi)
+        return pt.switch(pt.isnan(integral), -np.inf, integral)  # beyond what floating point holds
 
     def _solve(self, arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
         """Write half the log determinant of A, and A^-1 g in columns of the blocks."""
@@ -356,12 +357,14 @@ def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
             if one.length >= _FEWEST:
                 groups.setdefault((*one.lead, one.length), {}).setdefault(owner, one)
     # Of as many elements first chains side by side: their blocks are the smallest.
-    for group in sorted(
-        groups.values(), key=lambda group: (-sum(one.size for one in group.values()), _is_wide(frozen, group))
-    ):
+    for group in sorted(groups.values(), key=lambda group: (-_size(group), _is_wide(frozen, group))):
         if found := _find_in(frozen, layout, group):
             return found
     return None
+
+
+def _size(group: Mapping[str, Axis]) -> int:
+    return sum(one.size for one in group.values())
 
 
 def _is_wide(frozen: pm.Model, group: Mapping[str, Axis]) -> bool:
