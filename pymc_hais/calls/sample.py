@@ -87,7 +87,7 @@ def sample_hais(
         Where the annealing starts: a distribution on the unconstrained space, with a positive density wherever the
         model has one.
 
-        - "prior": prior draws;
+        - "prior": prior draws, of the variables that are not integrated out exactly (see "auto");
         - "gaussian": a standard normal; or a :class:`pymc_hais.Gaussian`, :class:`pymc_hais.StudentT`,
           :class:`pymc_hais.Box` or :class:`pymc_hais.Mixture`;
         - a PyMC distribution of all dimensions such as ``pm.Normal.dist(0, 2, shape=36)``, or a dict with a

@@ -50,10 +50,15 @@ class _Ratio(NamedTuple):
 _RATIO = _Ratio()
 
 
+def _starts_any_model(reference: Any) -> bool:
+    """Whether ``reference=`` names a start that a model has with fewer variables, too."""
+    return isinstance(reference, str) and reference in ("auto", "prior")
+
+
 def compile_integrated(
     model: Model, start: StartOptions, runner: Runner, is_compiled: bool = False
 ) -> tuple[Search, Integrated | Unchanged]:
-    """Compile a model with variables integrated out: for the default start, or as the run of a plan did.
+    """Compile a model with variables integrated out: to start by default or from the prior, or as a plan's run did.
 
     The model stays as it is if nothing can be integrated out, if floating point would not hold the integral at draws
     of the prior, or if it is compiled already.
@@ -63,7 +68,7 @@ def compile_integrated(
     if start.plan is not None:
         is_asked = set(start.plan.made.layout.owners) < {rv.name for rv in model.free_RVs}
     else:
-        is_plain = is_auto(start.reference) and is_geometric(start.path) and start.points is None
+        is_plain = _starts_any_model(start.reference) and is_geometric(start.path) and start.points is None
         is_asked = is_plain and not (runner.compiler.kernel.constraints or is_compiled)
     found = find_integrated(model) if is_asked else None
     if start.plan is not None and is_asked:

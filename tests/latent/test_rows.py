@@ -393,7 +393,7 @@ def test_other_data_are_integrated_anew():
 
 def test_other_starts_keep_all_variables():
     model = known_scales()
-    for options in ({"reference": "prior"}, {"modes": {"mu": 0.0, "a": np.zeros(GROUPS)}}):
+    for options in ({"reference": "gaussian"}, {"modes": {"mu": 0.0, "a": np.zeros(GROUPS)}}):
         idata = pm.sample_hais(100, chains=2, model=model, random_seed=8, progressbar=False, target_se=None, **options)
         assert "integrated_out" not in idata["posterior"].attrs
         assert idata["posterior"]["a"].shape == (2, 100, GROUPS)
