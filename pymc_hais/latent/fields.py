@@ -143,14 +143,22 @@ def find_fields(frozen: pm.Model, layout: Layout, normals: bool = False) -> list
 def _needs_coordinates(frozen: pm.Model, rv: TensorVariable) -> bool:
     """Whether few moves reach small scales of a short chain in the model's coordinates, and those of a field help.
 
-    Its prior has parameters: log Z of 20 to 30 steps with counts came out 0.2 too low, with errors of 0.07.  From the
-    prior, the coordinates of a field make normal data with an unknown scale worse (0.3 too low, and 0.1 without them);
-    a default call integrates that chain out exactly.
+    Its prior has parameters: log Z of 20 to 30 steps with counts came out 0.2 too low, with errors of 0.07.  Where
+    normal data have an unknown scale, runs from the prior were worse with these coordinates (log Z 0.3 too low, and
+    0.1 without them).  Most chains with normal data are integrated out exactly, and need none.
     """
     if set(frozen.free_RVs).isdisjoint(ancestors(rv.owner.inputs)):
         return False
     data = [one for one in frozen.observed_RVs if rv in ancestors([one])]
-    return not (data and all(isinstance(one.owner.op, NormalRV) for one in data))
+    return not (data and all(_is_level_of(rv, one) for one in data))
+
+
+def _is_level_of(rv: TensorVariable, data: TensorVariable) -> bool:
+    """Whether data are normal, and a variable has no part in their scale."""
+    if not isinstance(data.owner.op, NormalRV):
+        return False
+    _, sigma = data.owner.op.dist_params(data.owner)
+    return rv not in ancestors([sigma])
 
 
 def _find_precision(frozen: pm.Model, owner: str, shape: tuple[int, ...]) -> Precision | None:

@@ -288,6 +288,13 @@ def short_walk(n, noise=None, sigma=None, n_effects=0, shape=()):
     return model
 
 
+def short_volatility():
+    with pm.Model() as model:
+        x = pm.GaussianRandomWalk("x", sigma=pm.HalfNormal("scale"), init_dist=pm.Normal.dist(), shape=30)
+        pm.Normal("y", 0.0, pm.math.exp(x / 2.0), observed=np.ones(30))
+    return model
+
+
 #: Short chains -> whether they are fields.
 SHORT = {
     "normal data": (lambda: short_walk(48, noise=0.5), False),
@@ -296,6 +303,7 @@ SHORT = {
     "8 steps": (lambda: short_walk(8), True),
     "7 steps": (lambda: short_walk(7), False),
     "rows of 10 steps": (lambda: short_walk(10, shape=(4,)), True),
+    "a volatility": (short_volatility, True),
     "a known scale": (lambda: short_walk(48, sigma=0.3), False),
     "beside many variables": (lambda: short_walk(48, n_effects=9), True),
 }
