@@ -32,7 +32,7 @@ def square(width: int) -> list[tuple[int, int]]:
 
 
 class Factor(NamedTuple):
-    """L, with L^-1 g and A^-1 g for a vector g."""
+    """The factor L, and L^-1 g for a vector g."""
 
     xp: Any
     roots: Entries
@@ -66,13 +66,7 @@ class Factor(NamedTuple):
 def factor_alone(xp: Any, n: int, matrix: Entries, gradient: Sequence[Any]) -> Factor:
     """Factor n blocks that stand alone, given their lower triangles; what an array repeats may stand for it."""
     roots = _cholesky(xp, matrix, len(gradient))
-    logs = [xp.log(roots[i, i]) for i in range(len(gradient))]
-    if xp is np:
-        log_root = sum(map(total, logs))
-    else:
-        sizes = [n if None in one.type.shape else math.prod(one.type.shape) for one in logs]
-        log_root = sum(one.sum() * (n // size) for one, size in zip(logs, sizes, strict=True))
-    return Factor(xp, roots, {}, _solve(roots, gradient), log_root)
+    return Factor(xp, roots, {}, _solve(roots, gradient), _log_root(xp, roots, n))
 
 
 def factor_linked(xp: Any, matrix: Entries, beside: Entries, gradient: Sequence[Any]) -> Factor:
@@ -81,12 +75,18 @@ def factor_linked(xp: Any, matrix: Entries, beside: Entries, gradient: Sequence[
     given = [*matrix.values(), *beside.values(), *gradient]
     identity = [float(i == j) for i, j in triangle(width)]
     starts = [*[None] * width**2, *identity, *[0.0] * width]
-    links, roots, solved = _split(
-        _scan(xp, functools.partial(_eliminate, xp, width), given, starts), width, square, triangle
-    )
-    logs = [xp.log(roots[i, i]) for i in range(width)]
-    log_root = sum(map(total, logs)) if xp is np else sum(one.sum() for one in logs)
-    return Factor(xp, roots, links, solved, log_root)
+    found = _scan(xp, functools.partial(_eliminate, xp, width), given, starts)
+    links, roots, solved = _split(found, width, square, triangle)
+    return Factor(xp, roots, links, solved, _log_root(xp, roots))
+
+
+def _log_root(xp: Any, roots: Entries, n: int | None = None) -> Any:
+    """Return half the log determinant; where n blocks are given, a column of a graph may have what they repeat."""
+    logs = [xp.log(one) for (i, j), one in roots.items() if i == j]
+    if xp is np:
+        return sum(map(total, logs))
+    repeats = [1 if n is None or None in one.type.shape else n // math.prod(one.type.shape) for one in logs]
+    return sum(one.sum() * k for one, k in zip(logs, repeats, strict=True))
 
 
 def total(column: np.ndarray) -> np.ndarray:
@@ -141,7 +141,7 @@ def _width(n_columns: int) -> int:
 
 
 def _split(numbers: Sequence[Any], width: int, *layouts: Callable[[int], list[tuple[int, int]]]) -> list[Any]:
-    """Return the entries of matrices, one behind the other, and what is left."""
+    """Split numbers into the entries of matrices; return these, and the list of the other numbers."""
     rest, found = list(numbers), []
     for layout in layouts:
         places = layout(width)

@@ -194,15 +194,15 @@ class Rows:
         blocks, found = {}, dict(zip(self.entries, arrays[width:], strict=True))
         for (distance, i, j), one in found.items():  # a block that is not full has ones on its diagonal
             blocks[distance, i, j] = self._in_blocks(xp, one, float(distance == 0 and i == j))
-        matrix, beside = {}, {}
-        for a, b in square(self.reach * width):
+
+        def entry(a: int, b: int, blocks_apart: int) -> Any:
             (later, i), (earlier, j) = divmod(a, width), divmod(b, width)
-            if a >= b:
-                matrix[a, b] = blocks[later - earlier, i, j][earlier]
-            is_near = later <= earlier
-            before = blocks[self.reach + later - earlier, i, j][earlier] if is_near else 0.0 * blocks[0, 0, 0][0]
-            beside[a, b] = moved(xp, before, 1)
-        matrix = {place: matrix[place] for place in triangle(self.reach * width)}
+            distance = blocks_apart * self.reach + later - earlier
+            return blocks[distance, i, j][earlier] if distance <= self.reach else 0.0 * blocks[0, 0, 0][0]
+
+        size = self.reach * width
+        matrix = {(a, b): entry(a, b, 0) for a, b in triangle(size)}
+        beside = {(a, b): moved(xp, entry(a, b, 1), 1) for a, b in square(size)}
         return matrix, beside, self.split(xp, arrays[:width])
 
     def split(self, xp: Any, columns: Sequence[Any]) -> list[Any]:
@@ -345,19 +345,21 @@ def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
     groups: dict[tuple[int, ...], dict[str, Axis]] = {}
     shapes = dict(zip(layout.owners, layout.shapes, strict=True))
     weights = find_summed(frozen, {one: shape[-1] for one, shape in shapes.items() if shape and shape[-1] >= _FEWEST})
-    for owner, shape in shapes.items():
+    for i, (owner, shape) in enumerate(shapes.items()):
         rv = frozen[owner]
         if frozen.rvs_to_transforms[rv] is not None or not is_candidate(rv):
             continue
         last, sums = len(shape) - 1, None
         if owner in weights:
-            sums = Field(owner, 0, math.prod(shape), shape[-1], weights[owner])
+            sums = Field(owner, layout.offsets[i], layout.offsets[i + 1], shape[-1], weights[owner])
         axes = [Axis(shape, axis, False, sums) for axis in ([last] if sums else range(len(shape)))]
-        for one in [*axes, *([Axis(shape, last, True, sums)] if last else [])]:
+        if last:
+            axes.append(Axis(shape, last, True, sums))
+        for one in axes:
             if one.length >= _FEWEST:
                 groups.setdefault((*one.lead, one.length), {}).setdefault(owner, one)
     # Of as many elements first chains side by side: their blocks are the smallest.
-    for group in sorted(groups.values(), key=lambda group: (-_size(group), _is_wide(frozen, group))):
+    for group in sorted(groups.values(), key=lambda group: (_size(group), _is_of_chains(frozen, group)), reverse=True):
         if found := _find_in(frozen, layout, group):
             return found
     return None
@@ -367,10 +369,12 @@ def _size(group: Mapping[str, Axis]) -> int:
     return sum(one.size for one in group.values())
 
 
-def _is_wide(frozen: pm.Model, group: Mapping[str, Axis]) -> bool:
-    """Whether a group is not of chains side by side."""
-    is_chain = [axis.sums is not None or isinstance(frozen[owner].owner.op, _CHAINS) for owner, axis in group.items()]
-    return not (any(is_chain) and next(iter(group.values())).is_flat)
+def _is_of_chains(frozen: pm.Model, group: Mapping[str, Axis]) -> bool:
+    """Whether a group has chains side by side."""
+    return any(
+        axis.is_flat and (axis.sums is not None or isinstance(frozen[owner].owner.op, _CHAINS))
+        for owner, axis in group.items()
+    )
 
 
 def _find_in(frozen: pm.Model, layout: Layout, group: Mapping[str, Axis]) -> Rows | None:
@@ -409,14 +413,18 @@ def _find_reach(frozen: pm.Model, layout: Layout, group: Mapping[str, Axis]) -> 
         return None
     if not set(ancestors([rv for rv in frozen.free_RVs if rv not in own])).isdisjoint(own):
         return None
+    if not all(isinstance(one.owner.op, _NORMAL) for one in _later(frozen, own) if one in frozen.observed_RVs):
+        return None  # known before a log density is written
     written = _write(frozen, layout, {owner: axis.sums for owner, axis in group.items()})
-    observed = [rv for rv in written.replaced if rv in frozen.observed_RVs]
-    if not all(isinstance(rv.owner.op, _NORMAL) for rv in observed):
-        return None  # known before anything is simplified
     with quiet_compilation():
         (simple,) = simplify_values([written.log_density], are_differentiated=False)
     reach = find_reach(simple, {one: axis.rows for one, axis in zip(written.own, group.values(), strict=True)})
     return None if reach is None or width * reach > _WIDEST_LINKED else reach
+
+
+def _later(frozen: pm.Model, own: Sequence[Any]) -> list[Any]:
+    """Return the data and the potentials that depend on variables."""
+    return [one for one in (*frozen.observed_RVs, *frozen.potentials) if not set(ancestors([one])).isdisjoint(own)]
 
 
 def _write(frozen: pm.Model, layout: Layout, owners: Mapping[str, Field | None]) -> _Written:
@@ -425,7 +433,7 @@ def _write(frozen: pm.Model, layout: Layout, owners: Mapping[str, Field | None])
     symbols = [rv.type.clone(shape=shape)(name=rv.name) for rv, shape in zip(own, shapes, strict=True)]
     free = {rv: rv.type(name=rv.name) for rv in frozen.free_RVs if rv not in own}
     observed = {rv: frozen.rvs_to_values[rv] for rv in frozen.observed_RVs}
-    later = [one for one in (*observed, *frozen.potentials) if not set(ancestors([one])).isdisjoint(own)]
+    later = _later(frozen, own)
     values = free | dict(zip(own, symbols, strict=True)) | observed
 
     def given(one: Any) -> Any:

@@ -55,7 +55,7 @@ def to_datatree(
     if (found := evidence.modes) is not None:
         modes = _complete_modes(found, named, integrated, runner)
         evidence = replace(evidence, modes=replace(found, values=modes.values))
-    positions = integrated.complete(draws.positions, np.random.default_rng(runner.seeds.of(Use.INTEGRATED)))
+    positions = _complete(draws, integrated, runner)
     values = runner.attempt(
         "the draws in the variables' own spaces (they are in the unconstrained one)",
         lambda: named(positions),
@@ -100,8 +100,7 @@ def to_extended_tree(
     assert draws is not None
     estimate = with_findings(extended, runner, before.estimate.findings)
     log_extension(before.estimate, estimate, extended, runner)
-    positions = integrated.complete(draws.positions, np.random.default_rng(runner.seeds.of(Use.INTEGRATED)))
-    more, values = attributes_of_call(extended, runner), named(positions)
+    more, values = attributes_of_call(extended, runner), named(_complete(draws, integrated, runner))
     # More draws of the same chains, or more chains.
     axis = 1 if len(estimate.per_chain) == len(before.run.log_z) else 0
     old = idata["posterior"].to_dataset()
@@ -138,6 +137,11 @@ def _complete_modes(
     what = "the modes in the variables' own spaces"
     values = runner.attempt(what, lambda: named(positions), layout.unflatten(positions))
     return replace(modes, values=values, positions=positions, layout=layout)
+
+
+def _complete(draws: PosteriorDraws, integrated: Integrated | Unchanged, runner: Runner) -> np.ndarray:
+    """Return flat vectors of the whole model: integrated variables are drawn given the others."""
+    return integrated.complete(draws.positions, np.random.default_rng(runner.seeds.of(Use.INTEGRATED)))
 
 
 def to_fixed_tree(model: pm.Model, output: Output, runner: Runner) -> DataTree:

@@ -1,4 +1,4 @@
-"""Chains of normal variables that are integrated out: what is found, and that integral, draws and log Z are exact."""
+"""Chains of normal variables that are integrated out: which are found; integral, draws and log Z are exact."""
 
 import numpy as np
 import pymc as pm
@@ -114,7 +114,7 @@ def test_the_integral_is_the_density_over_that_of_the_chain(declare, owners, rea
 
 
 def _joined():
-    """Series of which one begins where the one before ends."""
+    """The second series begins where the first one ends."""
     x = _walk("x", series=8)
     pm.Potential("joined", -((x[0, -1] - x[1, 0]) ** 2))
     _observed(x, np.stack([Y] * 8))
