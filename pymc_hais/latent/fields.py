@@ -36,12 +36,12 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.layout import Layout, values_at
 from pymc_hais.density.markov.markov import find_markov
+from pymc_hais.density.proofs.predictors import find_predictor
 from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.banded import Banded
 from pymc_hais.latent.dense import Dense
 from pymc_hais.latent.precisions import NODES, Nearby, Precision
-from pymc_hais.latent.predictors import find_predictor
 from pymc_hais.latent.tridiagonal import Tridiagonal
 
 #: Elements of a chain, at least.

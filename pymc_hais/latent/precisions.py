@@ -13,7 +13,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.markov.patterns import Pattern
-from pymc_hais.latent.predictors import Predictor, find_predictor
+from pymc_hais.density.proofs.predictors import Predictor, find_predictor
 
 #: Standard deviations from the mean of a normal -> the share of what is averaged there (Gauss and Hermite's rule).
 NODES = {0.0: 2.0 / 3.0, math.sqrt(3.0): 1.0 / 6.0, -math.sqrt(3.0): 1.0 / 6.0}

@@ -18,9 +18,8 @@ numbers with a small difference where a scale is small.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,9 +34,12 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.layout import Layout
+from pymc_hais.density.proofs.reach import find_reach
 from pymc_hais.density.rewrites.gradients import Held
 from pymc_hais.density.rewrites.graphs import places_of, spread_out
 from pymc_hais.density.rewrites.simplification import simplify_values
+from pymc_hais.latent.alike import find_few
+from pymc_hais.latent.axes import Axis
 from pymc_hais.latent.blocks import (
     Entries,
     Factor,
@@ -50,7 +52,6 @@ from pymc_hais.latent.blocks import (
     triangle,
 )
 from pymc_hais.latent.fields import Field, find_summed, write_chain
-from pymc_hais.latent.quadratic import find_reach
 
 #: Rows, at least (fewer are sampled as fast), and elements of one row, at most, that are integrated out.
 _FEWEST, _WIDEST = 12, 6
@@ -61,60 +62,6 @@ _ROUNDING, _NEGLIGIBLE = 1e-15, 1e-3
 _NORMAL = NormalRV | MvNormalRV
 #: Processes whose steps may be normal.
 _CHAINS = RandomWalkRV | AutoRegressiveRV | EulerMaruyamaRV
-
-
-class Axis(NamedTuple):
-    """The axis of a variable that has its rows; or, along this axis, a chain of rows for each index of the others."""
-
-    shape: tuple[int, ...]
-    axis: int
-    is_flat: bool = False  # whether each index of the other axes has rows of its own
-    sums: Field | None = None  # if its running sums along the last axis have the rows in its place
-
-    @property
-    def length(self) -> int:
-        """How many rows there are, or how many a chain has."""
-        return self.shape[self.axis]
-
-    @property
-    def size(self) -> int:
-        """How many elements the variable has."""
-        return math.prod(self.shape)
-
-    @property
-    def lead(self) -> tuple[int, ...]:
-        """How many chains there are, if there are several."""
-        return (self.size // self.length,) if self.is_flat else ()
-
-    @property
-    def width(self) -> int:
-        """How many elements of the variable a row has."""
-        return 1 if self.is_flat else self.size // self.length
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The row of each element; chains are further apart than rows that are coupled may be."""
-        n_others = self.size // self.length
-        first = np.arange(n_others)[:, None] * (self.length + _WIDEST + 1 if self.is_flat else 0)
-        others = [length for i, length in enumerate(self.shape) if i != self.axis]
-        rows = (first + np.arange(self.length)).reshape(*others, self.length)
-        return np.moveaxis(rows, -1, self.axis)
-
-    def columns(self, xp: Any, array: Any) -> list[Any]:
-        """Return the columns (..., n) of an array of the variable's shape."""
-        if self.is_flat:
-            return [xp.moveaxis(array, self.axis, -1).reshape((*self.lead, self.length))]
-        rows = xp.moveaxis(array, self.axis, 0).reshape((self.length, self.width))
-        return [rows[:, i] for i in range(self.width)]
-
-    def restore(self, columns: Sequence[Any]) -> Any:
-        """Write an array of the variable's shape, given its columns."""
-        others = [length for i, length in enumerate(self.shape) if i != self.axis]
-        if self.is_flat:
-            return pt.moveaxis(columns[0].reshape((*others, self.length)), -1, self.axis)
-        if not others:
-            return columns[0]
-        return pt.moveaxis(pt.stack(columns, axis=1).reshape((self.length, *others)), 0, self.axis)
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,8 +175,23 @@ class Rows:
         stacked = [xp.stack(columns[i::width], axis=-1) for i in range(width)]
         return [one.reshape((*one.shape[:-2], -1))[..., : self.shape[-1]] for one in stacked]
 
-    def integrate(self, log_density: Any, own: Sequence[Any], arrays: Sequence[Any]) -> Any:
-        """Write the logarithm of the integral over the owners, given the log density, and g and A of :meth:`expand`."""
+    def write(self, log_density: Any, own: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """Write the logarithm of the integral over the owners, from few rows if rows are alike, and :meth:`expand`."""
+        arrays = self.expand(log_density, own)
+        axes = [axis.axis for axis in self.axes]
+        is_plain = not self.reach and not any(axis.is_flat or axis.sums for axis in self.axes)
+        few = find_few(log_density, own, axes) if is_plain else None
+        if few is None:
+            return self._integrate(log_density, own, arrays), arrays
+        shapes = [one.type.shape for one in few.own]
+        fewer = replace(self, axes=tuple(Axis(shape, axis) for shape, axis in zip(shapes, axes, strict=True)))
+        (simple,) = simplify_values([few.log_density])
+        width = self.places.shape[1]
+        of_few = fewer.expand(simple, few.own)
+        alike = [one[:1] if one.type.shape == fewer.shape else one for one in of_few[width:]]
+        return fewer._integrate(simple, few.own, [*of_few[:width], *alike]), arrays
+
+    def _integrate(self, log_density: Any, own: Sequence[Any], arrays: Sequence[Any]) -> Any:
         spread = [pt.broadcast_to(one, self.shape) if self.reach else spread_out(one) for one in arrays]
         log_root, of_blocks = self._solve(spread)
         mode = [Held()(one) for one in self.merge(pt, of_blocks)]
@@ -334,9 +296,9 @@ def find_normal(frozen: pm.Model, layout: Layout) -> Normal | None:
         return None
     written = _write(frozen, layout, dict(zip(rows.owners, [axis.sums for axis in rows.axes], strict=True)))
     (simple,) = simplify_values([written.log_density])
-    arrays = rows.expand(simple, written.own)
+    integral, arrays = rows.write(simple, written.own)
     back = {symbol: rv for rv, symbol in written.free.items()}  # not by a copy: random variables of it would be others
-    graphs = graph_replace([rows.integrate(simple, written.own, arrays), *arrays], back, strict=False)
+    graphs = graph_replace([integral, *arrays], back, strict=False)
     return Normal(rows, written.replaced, graphs[0], graphs[1:])
 
 

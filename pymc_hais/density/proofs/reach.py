@@ -29,24 +29,24 @@ _AFFINE, _CONVEX, _CONCAVE = Curvature.AFFINE, Curvature.CONVEX, Curvature.CONCA
 _BEFORE, _AFTER = -1, np.iinfo(np.int64).max
 
 
-class _Span(NamedTuple):
+class Span(NamedTuple):
     """The first and the last row that elements depend on."""
 
     first: np.ndarray
     last: np.ndarray
 
     @classmethod
-    def none(cls, shape: tuple[int, ...]) -> "_Span":
+    def none(cls, shape: tuple[int, ...]) -> "Span":
         """Return that of elements that depend on no row."""
         return cls(np.full(shape, _AFTER), np.full(shape, _BEFORE))
 
-    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> "_Span":
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> "Span":
         """Lay both out alike."""
-        return _Span(function(self.first), function(self.last))
+        return Span(function(self.first), function(self.last))
 
-    def total(self, axis: int | tuple[int, ...]) -> "_Span":
+    def total(self, axis: int | tuple[int, ...]) -> "Span":
         """Return that of sums along axes."""
-        return _Span(np.min(self.first, axis, initial=_AFTER), np.max(self.last, axis, initial=_BEFORE))
+        return Span(np.min(self.first, axis, initial=_AFTER), np.max(self.last, axis, initial=_BEFORE))
 
     @property
     def reach(self) -> int:
@@ -54,7 +54,7 @@ class _Span(NamedTuple):
         return int(np.max(np.where(self.last == _BEFORE, 0, self.last - self.first), initial=0))
 
 
-class _Unknown(Exception):
+class Unknown(Exception):
     """Nothing is proven of an operation."""
 
 
@@ -71,39 +71,47 @@ def find_reach(log_density: Any, rows: Mapping[Any, np.ndarray]) -> int | None:
     int or None
         How many rows two that are coupled are apart, at most: zero for a sum over rows.  None without a proof.
     """
-    reader = _Reader(rows)
+    reading = read_rows(log_density, rows)
+    return None if reading is None else reading.reach
+
+
+def read_rows(log_density: Any, rows: Mapping[Any, np.ndarray]) -> "Reading | None":
+    """Return what :func:`find_reach` reads, of each array of the graph."""
+    reading = Reading(rows)
     try:
         for node in toposort([log_density], blockers=list(rows)):
-            reader.read(node)
-    except _Unknown:
+            reading.read(node)
+    except Unknown:
         return None
-    return reader.reach if reader.kinds.get(log_density, _AFFINE) in (_AFFINE, _CONCAVE) else None
+    return reading if reading.kinds.get(log_density, _AFFINE) in (_AFFINE, _CONCAVE) else None
 
 
-class _Reader:
+class Reading:
     """Reads a graph from its inputs to its outputs; what depends on none of the variables has no entries.
 
     Attributes
     ----------
     kinds : dict
         Variable -> its curvature: affine, or quadratic and convex or concave.
+    spans : dict
+        Variable -> the rows that its elements depend on.
     reach : int
         How many rows two that are coupled are apart, at most.
     """
 
     def __init__(self, rows: Mapping[Any, np.ndarray]) -> None:
-        self._spans = {one: _Span(of, of) for one, of in rows.items()}
+        self.spans = {one: Span(of, of) for one, of in rows.items()}
         self.reach = 0
         self.kinds = dict.fromkeys(rows, _AFFINE)
         self._signs = Signs(lambda one: np.asarray(one.data) if isinstance(one, Constant) else None)
 
     def read(self, node: Apply) -> None:
-        """Read one node, or raise _Unknown."""
+        """Read one node, or raise Unknown."""
         mine = [one for one in node.inputs if one in self.kinds]
         if not mine:
             return
         if len(node.outputs) > 1:
-            raise _Unknown
+            raise Unknown
         output = node.outputs[0]
         if isinstance(node.op, Elemwise):
             if isinstance(node.op.scalar_op, ps.Second) and node.inputs[1] not in self.kinds:
@@ -112,36 +120,36 @@ class _Reader:
         else:
             kind, span = self._of_array(node, mine)
         if None in output.type.shape or kind is Curvature.UNKNOWN:
-            raise _Unknown
+            raise Unknown
         self.kinds[output] = kind
-        self._spans[output] = span.map(lambda rows: np.broadcast_to(rows, output.type.shape))
+        self.spans[output] = span.map(lambda rows: np.broadcast_to(rows, output.type.shape))
 
-    def _of_scalar(self, node: Apply, mine: list[Any]) -> tuple[Curvature, _Span]:
+    def _of_scalar(self, node: Apply, mine: list[Any]) -> tuple[Curvature, Span]:
         op, inputs = node.op.scalar_op, node.inputs
         kinds = [self.kinds[one] for one in mine]
         is_cast = isinstance(op, ps.Cast) and op.o_type.dtype.startswith("float")
         if isinstance(op, ps.Second):
-            return self.kinds[inputs[1]], self._spans[inputs[1]]
+            return self.kinds[inputs[1]], self.spans[inputs[1]]
         if isinstance(op, LINEAR) or is_cast:
             is_opposite = [isinstance(op, ps.Neg) or (isinstance(op, ps.Sub) and one is inputs[1]) for one in mine]
             if isinstance(op, ps.Sub) and inputs[0] is inputs[1]:
-                raise _Unknown
+                raise Unknown
             parts = [kind.opposite if is_so else kind for kind, is_so in zip(kinds, is_opposite, strict=True)]
-            return join(*parts), _added([self._spans[one] for one in mine])
+            return join(*parts), _added([self.spans[one] for one in mine])
         if isinstance(op, ps.Switch) and inputs[0] not in self.kinds:
-            return join(*kinds), _added([self._spans[one] for one in mine])
+            return join(*kinds), _added([self.spans[one] for one in mine])
         if len(mine) == 1 and (isinstance(op, ps.Mul) or (isinstance(op, ps.TrueDiv) and mine[0] is inputs[0])):
-            return self._scaled(kinds[0], [one for one in inputs if one is not mine[0]]), self._spans[mine[0]]
+            return self._scaled(kinds[0], [one for one in inputs if one is not mine[0]]), self.spans[mine[0]]
         is_square = isinstance(op, ps.Mul) and len(inputs) == 2 and inputs[0] is inputs[1]
         base = inputs[0] if is_square else squared(node.outputs[0])
         if base is None:
-            raise _Unknown
-        return self._squared(base, self._spans.get(base))
+            raise Unknown
+        return self._squared(base, self.spans.get(base))
 
-    def _squared(self, base: Any, span: _Span | None) -> tuple[Curvature, _Span]:
+    def _squared(self, base: Any, span: Span | None) -> tuple[Curvature, Span]:
         """Square elements of a variable, or sums of them that depend on these rows."""
         if span is None or self.kinds[base] is not _AFFINE:
-            raise _Unknown
+            raise Unknown
         self.reach = max(self.reach, span.reach)
         return _CONVEX, span
 
@@ -154,31 +162,31 @@ class _Reader:
             return Curvature.UNKNOWN
         return kind.opposite if signs.count(-1.0) % 2 else kind
 
-    def _of_array(self, node: Apply, mine: list[Any]) -> tuple[Curvature, _Span]:
+    def _of_array(self, node: Apply, mine: list[Any]) -> tuple[Curvature, Span]:
         op, first, output = node.op, node.inputs[0], node.outputs[0]
         kind = join(*(self.kinds[one] for one in mine))
         if isinstance(op, Join | MakeVector):
             spans = [self._span(one) for one in node.inputs]
             put = functools.partial(np.concatenate, axis=op.axis) if isinstance(op, Join) else np.stack
-            return kind, _Span(put([one.first for one in spans]), put([one.last for one in spans]))
+            return kind, Span(put([one.first for one in spans]), put([one.last for one in spans]))
         if isinstance(op, IncSubtensor | AdvancedIncSubtensor) and op.set_instead_of_inc:
             spans, where = [self._span(one) for one in node.inputs[:2]], [_known(one) for one in node.inputs[2:]]
-            return kind, _Span(*(laid_out(node, rows, [set_to, *where]) for rows, set_to in zip(*spans, strict=True)))
+            return kind, Span(*(laid_out(node, rows, [set_to, *where]) for rows, set_to in zip(*spans, strict=True)))
         if len(mine) > 1:
-            raise _Unknown
-        span = self._spans[mine[0]]
+            raise Unknown
+        span = self.spans[mine[0]]
         if core_op(output, Dot) is not None:
             others = [one for one in node.inputs if one is not mine[0]]
             return self._scaled(kind, others), _multiplied(node, mine[0], span)
         if core_op(output, Solve, SolveTriangular, CholeskySolve) is not None and mine[0] is node.inputs[1]:
             if kind is not _AFFINE:
-                raise _Unknown
+                raise Unknown
             axis = -1 if core_op(output, Solve, SolveTriangular, CholeskySolve).b_ndim == 1 else -2
             return kind, span.total(axis).map(lambda rows: np.broadcast_to(np.expand_dims(rows, axis), _shape(output)))
         if isinstance(op, QuadraticForm) and mine[0] is node.inputs[1]:
             return self._squared(mine[0], span.total(1))
         if mine[0] is not first:
-            raise _Unknown
+            raise Unknown
         if isinstance(op, Sum):
             return kind, span.total(axes_of(node))
         if isinstance(op, LAYOUT):
@@ -186,32 +194,32 @@ class _Reader:
             return kind, span.map(lambda rows: laid_out(node, rows, where))
         if isinstance(op, Alloc | CheckParameterValue):
             return kind, span
-        raise _Unknown
+        raise Unknown
 
-    def _span(self, variable: Any) -> _Span:
-        return self._spans.get(variable) or _Span.none(_shape(variable))
+    def _span(self, variable: Any) -> Span:
+        return self.spans.get(variable) or Span.none(_shape(variable))
 
 
 def _shape(variable: Any) -> tuple[int, ...]:
     if None in variable.type.shape:
-        raise _Unknown
+        raise Unknown
     return variable.type.shape
 
 
 def _known(variable: Any) -> np.ndarray:
     value = evaluate_known(variable)
     if value is None:
-        raise _Unknown
+        raise Unknown
     return value
 
 
-def _added(parts: Sequence[_Span]) -> _Span:
+def _added(parts: Sequence[Span]) -> Span:
     """Return the span of sums of elements."""
     first, last = (np.stack(np.broadcast_arrays(*ends)) for ends in zip(*parts, strict=True))
-    return _Span(first, last).total(0)
+    return Span(first, last).total(0)
 
 
-def _multiplied(node: Apply, mine: Any, span: _Span) -> _Span:
+def _multiplied(node: Apply, mine: Any, span: Span) -> Span:
     """Return the span of a product with a matrix, or a vector, that is none of the variables."""
     shape = _shape(node.outputs[0])
     is_first = mine is node.inputs[0]

@@ -1,0 +1,67 @@
+"""Axes of variables that have rows, or a chain of rows for each index of the others."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc_hais.latent.fields import Field
+
+#: Rows between two chains: more than are coupled within one.
+_APART = 7
+
+
+class Axis(NamedTuple):
+    """The axis of a variable that has its rows; or, along this axis, a chain of rows for each index of the others."""
+
+    shape: tuple[int, ...]
+    axis: int
+    is_flat: bool = False  # whether each index of the other axes has rows of its own
+    sums: Field | None = None  # if its running sums along the last axis have the rows in its place
+
+    @property
+    def length(self) -> int:
+        """How many rows there are, or how many a chain has."""
+        return self.shape[self.axis]
+
+    @property
+    def size(self) -> int:
+        """How many elements the variable has."""
+        return math.prod(self.shape)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """How many chains there are, if there are several."""
+        return (self.size // self.length,) if self.is_flat else ()
+
+    @property
+    def width(self) -> int:
+        """How many elements of the variable a row has."""
+        return 1 if self.is_flat else self.size // self.length
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The row of each element; chains are further apart than rows that are coupled may be."""
+        n_others = self.size // self.length
+        first = np.arange(n_others)[:, None] * (self.length + _APART if self.is_flat else 0)
+        others = [length for i, length in enumerate(self.shape) if i != self.axis]
+        rows = (first + np.arange(self.length)).reshape(*others, self.length)
+        return np.moveaxis(rows, -1, self.axis)
+
+    def columns(self, xp: Any, array: Any) -> list[Any]:
+        """Return the columns (..., n) of an array of the variable's shape."""
+        if self.is_flat:
+            return [xp.moveaxis(array, self.axis, -1).reshape((*self.lead, self.length))]
+        rows = xp.moveaxis(array, self.axis, 0).reshape((self.length, self.width))
+        return [rows[:, i] for i in range(self.width)]
+
+    def restore(self, columns: Sequence[Any]) -> Any:
+        """Write an array of the variable's shape, given its columns."""
+        others = [length for i, length in enumerate(self.shape) if i != self.axis]
+        if self.is_flat:
+            return pt.moveaxis(columns[0].reshape((*others, self.length)), -1, self.axis)
+        if not others:
+            return columns[0]
+        return pt.moveaxis(pt.stack(columns, axis=1).reshape((self.length, *others)), 0, self.axis)

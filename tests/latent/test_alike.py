@@ -1,0 +1,130 @@
+"""Rows that are alike: the integral from few rows is that of all, and rows that differ are told apart."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from pymc_hais.latent import rows
+from tests.latent.integrals import assert_exact
+
+RNG = np.random.default_rng(4)
+N = 40
+Y = RNG.normal(size=(N, 3)) + np.array([1.0, -2.0, 0.5])
+X = RNG.normal(size=(N, 2))
+
+
+def factor(data=Y, spread=1.0, of_row=0.0, weights=1.0):
+    """One factor of three columns, whose means are unknown."""
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.0, pm.HalfNormal("tau", 1.0), shape=N)
+        means = pm.Normal("means", 0.0, 2.0, shape=3)
+        loadings = pt.concatenate([pt.ones(1), pm.Normal("loadings", 0.0, 1.0, shape=2)])
+        mean = means + of_row + pt.outer(weights * f, loadings)
+        pm.Normal("y", mean, spread * pm.HalfNormal("sd", 1.0, shape=3), observed=data)
+    return model
+
+
+def covariates():
+    """A factor that depends on covariates, and a covariance of the errors."""
+    with pm.Model() as model:
+        slopes = pm.Normal("slopes", 0.0, 1.0, shape=2)
+        f = pm.Normal("f", pt.dot(X, slopes), 0.8, shape=N)
+        chol, *_ = pm.LKJCholeskyCov("chol", n=3, eta=2.0, sd_dist=pm.Exponential.dist(1.0))
+        means = pt.stack([f, 0.5 * f, pm.Normal("loading") * f], axis=1) + pm.Normal("direct") * X[:, [0]]
+        pm.MvNormal("y", means, chol=chol, observed=Y)
+    return model
+
+
+def two_variables():
+    """Two latent variables, one of which depends on the other, in the rows and beside them in columns."""
+    with pm.Model() as model:
+        first = pm.Normal("first", pm.Normal("mu"), 1.0, shape=(N, 1))
+        second = pm.Normal("second", pm.Normal("path") * first[:, 0], pm.HalfNormal("rest"), shape=N)
+        pm.Normal("a", first + pt.zeros((N, 2)), pm.HalfNormal("sd"), observed=Y[:, :2])
+        pm.Normal("b", second, 0.5, observed=Y[:, 2])
+    return model
+
+
+def transposed():
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.0, 1.0, shape=(2, N))
+        pm.Normal("y", pm.Normal("w", 0.0, 1.0, shape=(3, 2)) @ f, pm.HalfNormal("sd"), observed=Y.T)
+    return model
+
+
+def differing_scales():
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.0, np.linspace(0.5, 2.0, N), shape=N)
+        pm.Normal("y", pt.outer(f, pm.Normal("w", 0.0, 1.0, shape=3)), 1.0, observed=Y)
+    return model
+
+
+def looked_up():
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.0, pm.HalfNormal("tau"), shape=N)
+        pm.Normal("y", f[np.arange(N)[::-1]], pm.HalfNormal("sd"), observed=Y[:, 0])
+    return model
+
+
+def exponents():
+    """A covariate whose coefficient is in an exponent: what it adds is no linear function of the data."""
+    with pm.Model() as model:
+        f = pm.Normal("f", pt.exp(pm.Normal("slope") * X[:, 0]), 1.0, shape=N)
+        pm.Normal("y", pt.outer(f, pt.ones(3)), pm.HalfNormal("sd"), observed=Y)
+    return model
+
+
+def many_covariates():
+    with pm.Model() as model:
+        slopes = pm.Normal("slopes", 0.0, 0.1, shape=20)
+        f = pm.Normal("f", pt.dot(RNG.normal(size=(N, 20)), slopes), 1.0, shape=N)
+        pm.Normal("y", pt.outer(f, pt.ones(3)), pm.HalfNormal("sd"), observed=Y)
+    return model
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """How many rows each search found, None where it found none."""
+    numbers, search = [], rows.find_few
+
+    def recorded(*args):
+        few = search(*args)
+        numbers.append(few and few.n_rows)
+        return few
+
+    monkeypatch.setattr(rows, "find_few", recorded)
+    return numbers
+
+
+#: Name -> model, what is integrated out of it, and its rows: the columns of data, and one.
+ALIKE = {
+    "factor": (factor, {"f"}, 4),
+    "far from zero": (lambda: factor(1e4 + Y), {"f"}, 4),
+    "small units": (lambda: factor(1e-4 * Y, 1e-4), {"f"}, 4),
+    "an offset by row": (lambda: factor(of_row=X[:, [0]]), {"f"}, 5),
+    "covariates": (covariates, {"f"}, 7),
+    "two variables": (two_variables, {"first", "second"}, 4),
+    "transposed": (transposed, {"f"}, 4),
+}
+DIFFERENT = {
+    "scales": (differing_scales, {"f"}),
+    "weights": (lambda: factor(weights=X[:, 0]), {"f"}),
+    "looked up": (looked_up, {"f"}),
+    "exponents": (exponents, {"f"}),
+    "many columns": (many_covariates, {"f"}),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_few_rows_have_the_integral_of_all(name, found):
+    build, owners, n_rows = ALIKE[name]
+    assert_exact(build(), owners)
+    assert found == [n_rows]
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_rows_that_differ_stay(name, found):
+    build, owners = DIFFERENT[name]
+    assert_exact(build(), owners)
+    assert found == [None]
