@@ -1,4 +1,4 @@
-"""Axes of variables that have rows, or a chain of rows for each index of the others."""
+"""Axes of variables that have rows, or a chain of rows for each index of the others; and which rows elements have."""
 
 import math
 from collections.abc import Sequence
@@ -20,11 +20,13 @@ class Axis(NamedTuple):
     axis: int
     is_flat: bool = False  # whether each index of the other axes has rows of its own
     sums: Field | None = None  # if its running sums along the last axis have the rows in its place
+    where: np.ndarray | None = None  # the row of each element, of a vector that has none in other rows
+    n_rows: int = 0  # how many rows there are, then
 
     @property
     def length(self) -> int:
         """How many rows there are, or how many a chain has."""
-        return self.shape[self.axis]
+        return self.shape[self.axis] if self.where is None else self.n_rows
 
     @property
     def size(self) -> int:
@@ -39,19 +41,27 @@ class Axis(NamedTuple):
     @property
     def width(self) -> int:
         """How many elements of the variable a row has."""
-        return 1 if self.is_flat else self.size // self.length
+        return 1 if self.is_flat or self.where is not None else self.size // self.length
 
     @property
     def rows(self) -> np.ndarray:
         """The row of each element; chains are further apart than rows that are coupled may be."""
+        if self.where is not None:
+            return self.where
         n_others = self.size // self.length
         first = np.arange(n_others)[:, None] * (self.length + _APART if self.is_flat else 0)
         others = [length for i, length in enumerate(self.shape) if i != self.axis]
         rows = (first + np.arange(self.length)).reshape(*others, self.length)
         return np.moveaxis(rows, -1, self.axis)
 
-    def columns(self, xp: Any, array: Any) -> list[Any]:
-        """Return the columns (..., n) of an array of the variable's shape."""
+    def columns(self, xp: Any, array: Any, absent: float = 0.0) -> list[Any]:
+        """Return the columns (..., n) of an array of the variable's shape; rows without an element have a number."""
+        if self.where is not None:
+            whole = xp.full((self.length,), absent, dtype=array.dtype)
+            if xp is pt:
+                return [whole[self.where].set(array)]
+            whole[self.where] = array
+            return [whole]
         if self.is_flat:
             return [xp.moveaxis(array, self.axis, -1).reshape((*self.lead, self.length))]
         rows = xp.moveaxis(array, self.axis, 0).reshape((self.length, self.width))
@@ -59,6 +69,8 @@ class Axis(NamedTuple):
 
     def restore(self, columns: Sequence[Any]) -> Any:
         """Write an array of the variable's shape, given its columns."""
+        if self.where is not None:
+            return columns[0][self.where]
         others = [length for i, length in enumerate(self.shape) if i != self.axis]
         if self.is_flat:
             return pt.moveaxis(columns[0].reshape((*others, self.length)), -1, self.axis)

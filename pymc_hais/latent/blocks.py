@@ -6,7 +6,6 @@ blocks of L on the diagonal are lower triangular (``roots``), and those beside i
 """
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply
 
-from pymc_hais.density.rewrites.gradients import WrittenOut, recur
+from pymc_hais.density.rewrites.gradients import WrittenLast, WrittenOut, recur
 
 #: Row and column within a block -> the elements there, a column.
 Entries = Mapping[tuple[int, int], Any]
@@ -63,10 +62,10 @@ class Factor(NamedTuple):
         return [one + other for one, other in zip(found, after, strict=True)]
 
 
-def factor_alone(xp: Any, n: int, matrix: Entries, gradient: Sequence[Any]) -> Factor:
-    """Factor n blocks that stand alone, given their lower triangles; what an array repeats may stand for it."""
+def factor_alone(xp: Any, matrix: Entries, gradient: Sequence[Any]) -> Factor:
+    """Factor blocks that stand alone, given their lower triangles."""
     roots = _cholesky(xp, matrix, len(gradient))
-    return Factor(xp, roots, {}, _solve(roots, gradient), _log_root(xp, roots, n))
+    return Factor(xp, roots, {}, _solve(roots, gradient), _log_root(xp, roots))
 
 
 def factor_linked(xp: Any, matrix: Entries, beside: Entries, gradient: Sequence[Any]) -> Factor:
@@ -80,13 +79,10 @@ def factor_linked(xp: Any, matrix: Entries, beside: Entries, gradient: Sequence[
     return Factor(xp, roots, links, solved, _log_root(xp, roots))
 
 
-def _log_root(xp: Any, roots: Entries, n: int | None = None) -> Any:
-    """Return half the log determinant; where n blocks are given, a column of a graph may have what they repeat."""
+def _log_root(xp: Any, roots: Entries) -> Any:
+    """Return half the log determinant."""
     logs = [xp.log(one) for (i, j), one in roots.items() if i == j]
-    if xp is np:
-        return sum(map(total, logs))
-    repeats = [1 if n is None or None in one.type.shape else n // math.prod(one.type.shape) for one in logs]
-    return sum(one.sum() * k for one, k in zip(logs, repeats, strict=True))
+    return sum(map(total, logs)) if xp is np else sum(one.sum() for one in logs)
 
 
 def total(column: np.ndarray) -> np.ndarray:
@@ -101,6 +97,37 @@ def moved(xp: Any, column: Any, by: int) -> Any:
     zeros = xp.zeros_like(column[..., : abs(by)])
     parts = [zeros, column[..., :-by]] if by > 0 else [column[..., -by:], zeros]
     return xp.concatenate(parts, axis=-1)
+
+
+class Mode(WrittenLast):
+    """Half the log determinants of blocks that stand alone, A^-1 g, and derivatives; the former have gradients.
+
+    All entries of A have the same length, that of g or one.
+    """
+
+    def build_inner_graph(self, *given: Any) -> list[Any]:
+        """Factor A, and invert the factor."""
+        width = _width_alone(len(given))
+        matrix, gradient = _split(given, width, triangle)
+        roots = _cholesky(pt, matrix, width)
+        mode = _solve_back(roots, _solve(roots, gradient))
+        inverse = _inverse(roots, width)
+        of_matrix = [
+            (0.5 if i == j else 1.0) * sum(inverse[p, i] * inverse[p, j] for p in range(i, width))
+            for i, j in triangle(width)
+        ]
+        return [sum(pt.log(roots[i, i]) for i in range(width)), *mode, *of_matrix]
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        """Return that the log determinants alone have gradients, and g has none."""
+        of_matrix, n_outputs = len(node.inputs) - _width_alone(len(node.inputs)), len(node.outputs)
+        return [[i < of_matrix, *[False] * (n_outputs - 1)] for i in range(len(node.inputs))]
+
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
+        """Multiply with the derivatives."""
+        width = _width_alone(len(inputs))
+        of_matrix = [output_gradients[0] * one for one in outputs[1 + width :]]
+        return [*of_matrix, *(disconnected_type() for _ in range(width))]
 
 
 class LinkedMode(WrittenOut):
@@ -133,6 +160,11 @@ class LinkedMode(WrittenOut):
         width = _width(len(inputs))
         of_matrix = [output_gradients[0] * one for one in outputs[1 + width :]]
         return [*of_matrix, *(disconnected_type() for _ in range(width))]
+
+
+def _width_alone(n_columns: int) -> int:
+    """Return the width of blocks with so many entries and elements of g."""
+    return next(k for k in range(1, n_columns) if len(triangle(k)) + k == n_columns)
 
 
 def _width(n_columns: int) -> int:
@@ -217,6 +249,15 @@ def _cholesky(xp: Any, matrix: Entries, width: int) -> dict[tuple[int, int], Any
         rest = matrix[i, j] - sum(roots[i, p] * roots[j, p] for p in range(j))
         roots[i, j] = xp.sqrt(rest) if i == j else rest / roots[j, j]
     return roots
+
+
+def _inverse(roots: Entries, width: int) -> dict[tuple[int, int], Any]:
+    """Return the lower triangle of L^-1."""
+    found: dict[tuple[int, int], Any] = {}
+    for i, j in triangle(width):
+        rest = sum(roots[i, p] * found[p, j] for p in range(j, i))
+        found[i, j] = 1.0 / roots[i, i] if i == j else -rest / roots[i, i]
+    return found
 
 
 def _solve(roots: Entries, right: Sequence[Any]) -> list[Any]:

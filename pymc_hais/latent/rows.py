@@ -30,9 +30,10 @@ from pymc.distributions.timeseries import AutoRegressiveRV, EulerMaruyamaRV, Ran
 from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from pytensor.tensor.subtensor import AdvancedIncSubtensor
 
 from pymc_hais.density.compat import rewrite_for_gradients
-from pymc_hais.density.compiling import quiet_compilation
+from pymc_hais.density.compiling import evaluate_known, quiet_compilation
 from pymc_hais.density.layout import Layout
 from pymc_hais.density.proofs.reach import find_reach
 from pymc_hais.density.rewrites.gradients import Held
@@ -44,6 +45,7 @@ from pymc_hais.latent.blocks import (
     Entries,
     Factor,
     LinkedMode,
+    Mode,
     factor_alone,
     factor_linked,
     moved,
@@ -70,13 +72,23 @@ class Rows:
 
     owners: tuple[str, ...]
     axes: tuple[Axis, ...]  # of the owners
-    places: np.ndarray  # of int (n, k): where the elements of each row are in the flat vector
+    places: np.ndarray  # of int (n, k): where the elements of each row are in the flat vector, -1 where it has none
     reach: int  # how many rows two that are coupled are apart, at most
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a column: of all rows (n,), or of all chains (s, n)."""
         return (*self.axes[0].lead, self.axes[0].length)
+
+    @property
+    def has(self) -> np.ndarray:
+        """Which elements rows have (K,), column by column."""
+        return self.places.T.ravel() >= 0
+
+    @property
+    def size(self) -> int:
+        """How many elements rows have."""
+        return int(self.has.sum())
 
     @property
     def sums(self) -> list[Field | None]:
@@ -103,6 +115,9 @@ class Rows:
             for distance, i, j in found:
                 if j == column:
                     found[distance, i, j] -= is_here * moved(pt, product[i], -distance)
+        for i, lacking in enumerate(self.places.T < 0):
+            if lacking.any():  # in their place are standard normals
+                found[0, i, i] += lacking.astype(float)
         arrays = [*self._columns(slopes), *found.values()]
         zeros = {one: pt.zeros(one.type.shape, dtype=one.dtype) for one in own}
         at_zero: Any = clone_replace(arrays, zeros, rebuild_strict=False)
@@ -127,10 +142,10 @@ class Rows:
 
     def factor(self, xp: Any, arrays: Sequence[Any]) -> Factor:
         """Factor A into L L', and solve for L^-1 g; :meth:`expand` gives g and the entries of A."""
-        n, width = self.places.shape
+        width = self.places.shape[1]
         if self.reach:
             return factor_linked(xp, *self._linked(xp, arrays))
-        return factor_alone(xp, n, dict(zip(triangle(width), arrays[width:], strict=True)), arrays[:width])
+        return factor_alone(xp, dict(zip(triangle(width), arrays[width:], strict=True)), arrays[:width])
 
     def _linked(self, xp: Any, arrays: Sequence[Any]) -> tuple[Entries, Entries, list[Any]]:
         """Return A on the diagonal and beside it, and g, of blocks that are each coupled with the one before.
@@ -179,7 +194,7 @@ class Rows:
         """Write the logarithm of the integral over the owners, from few rows if rows are alike, and :meth:`expand`."""
         arrays = self.expand(log_density, own)
         axes = [axis.axis for axis in self.axes]
-        is_plain = not self.reach and not any(axis.is_flat or axis.sums for axis in self.axes)
+        is_plain = not self.reach and not any(axis.is_flat or axis.sums or axis.n_rows for axis in self.axes)
         few = find_few(log_density, own, axes) if is_plain else None
         if few is None:
             return self._integrate(log_density, own, arrays), arrays
@@ -188,7 +203,7 @@ class Rows:
         (simple,) = simplify_values([few.log_density])
         width = self.places.shape[1]
         of_few = fewer.expand(simple, few.own)
-        alike = [one[:1] if one.type.shape == fewer.shape else one for one in of_few[width:]]
+        alike = [pt.broadcast_to(one, fewer.shape)[:1] for one in of_few[width:]]
         return fewer._integrate(simple, few.own, [*of_few[:width], *alike]), arrays
 
     def _integrate(self, log_density: Any, own: Sequence[Any], arrays: Sequence[Any]) -> Any:
@@ -200,14 +215,17 @@ class Rows:
             there[one] = pt.broadcast_to(axis.restore(mode[: axis.width]), axis.shape)
             mode = mode[axis.width :]
         at_mode: Any = clone_replace(log_density, there, rebuild_strict=False)
-        integral = at_mode - log_root + 0.5 * self.places.size * np.log(2.0 * np.pi)
+        integral = at_mode - log_root + 0.5 * self.size * np.log(2.0 * np.pi)
         return pt.switch(pt.isnan(integral), -np.inf, integral)  # beyond what floating point holds
 
     def _solve(self, arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
         """Write half the log determinant of A, and A^-1 g in columns of the blocks."""
+        n, width = self.places.shape
         if not self.reach:
-            factor = self.factor(pt, arrays)
-            return factor.log_root, factor.mode
+            is_one = all(set(one.type.shape) <= {1} for one in arrays[width:])  # all rows have the same A
+            entries = [pt.broadcast_to(one, (1,) if is_one else self.shape) for one in arrays[width:]]
+            log_roots, *found = Mode()(*entries, *(pt.broadcast_to(one, self.shape) for one in arrays[:width]))
+            return log_roots.sum() * (n if is_one else 1), found[:width]
         matrix, beside, gradient = self._linked(pt, arrays)
         log_root, *found = LinkedMode()(*matrix.values(), *beside.values(), *gradient)
         return log_root, found[: len(gradient)]
@@ -235,7 +253,7 @@ class Normal:
     @property
     def places(self) -> np.ndarray:
         """Where the elements are in the flat vector, column by column."""
-        return self.rows.places.T.ravel()
+        return self.rows.places.T.ravel()[self.rows.has]
 
     def draw(self, arrays: Sequence[np.ndarray], rng: np.random.Generator | None) -> np.ndarray:
         """Draw from the normal, or return its mean."""
@@ -245,16 +263,18 @@ class Normal:
             steps = [one + rng.normal(size=one.shape) for one in steps]
         pairs = zip(self.rows.sums, self.rows.merge(np, factor.back(steps)), strict=True)
         columns = [one.differences(np, x) if one else x for one, x in pairs]
-        return np.concatenate([one.reshape(len(one), -1) for one in columns], axis=1)
+        return np.concatenate([one.reshape(len(one), -1) for one in columns], axis=1)[:, self.rows.has]
 
     def log_density(self, arrays: Sequence[np.ndarray], x: np.ndarray) -> np.ndarray:
         """Evaluate the normal."""
         factor = self.rows.factor(np, arrays)
-        columns = [one.reshape(-1, *self.rows.shape) for one in np.split(x, self.rows.places.shape[1], axis=1)]
+        whole = np.zeros((len(x), self.rows.has.size))
+        whole[:, self.rows.has] = x
+        columns = [one.reshape(-1, *self.rows.shape) for one in np.split(whole, self.rows.places.shape[1], axis=1)]
         columns = [one.sums(x) if one else x for one, x in zip(self.rows.sums, columns, strict=True)]
         pairs = zip(factor.ahead(self.rows.split(np, columns)), factor.solved, strict=True)
         squares = sum(total((one - solved) ** 2) for one, solved in pairs)
-        return factor.log_root - 0.5 * squares - 0.5 * self.places.size * np.log(2.0 * np.pi)
+        return factor.log_root - 0.5 * squares - 0.5 * self.rows.size * np.log(2.0 * np.pi)
 
     def holds(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
         """Whether rounding in A leaves the density at the mode and the determinant as they are.
@@ -307,6 +327,7 @@ def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
     groups: dict[tuple[int, ...], dict[str, Axis]] = {}
     shapes = dict(zip(layout.owners, layout.shapes, strict=True))
     weights = find_summed(frozen, {one: shape[-1] for one, shape in shapes.items() if shape and shape[-1] >= _FEWEST})
+    parts = _find_parts(frozen)
     for i, (owner, shape) in enumerate(shapes.items()):
         rv = frozen[owner]
         if frozen.rvs_to_transforms[rv] is not None or not is_candidate(rv):
@@ -317,6 +338,8 @@ def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
         axes = [Axis(shape, axis, False, sums) for axis in ([last] if sums else range(len(shape)))]
         if last:
             axes.append(Axis(shape, last, True, sums))
+        elif owner in parts:
+            axes.append(Axis(shape, last, where=parts[owner][0], n_rows=parts[owner][1]))
         for one in axes:
             if one.length >= _FEWEST:
                 groups.setdefault((*one.lead, one.length), {}).setdefault(owner, one)
@@ -325,6 +348,26 @@ def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
         if found := _find_in(frozen, layout, group):
             return found
     return None
+
+
+def _find_parts(frozen: pm.Model) -> dict[str, tuple[np.ndarray, int]]:
+    """Find vectors that are put into known places of a longer one, as PyMC does with missing values of data.
+
+    Returns their places, and the length of the longer one.
+    """
+    found, names = {}, {rv: rv.name for rv in frozen.free_RVs}
+    for one in ancestors([*frozen.observed_RVs, *frozen.potentials, *frozen.deterministics]):
+        node = one.owner
+        if node is None or not isinstance(node.op, AdvancedIncSubtensor) or not node.op.set_instead_of_inc:
+            continue
+        whole, part, *index = node.inputs
+        if part not in names or whole.type.ndim != 1 or None in whole.type.shape:
+            continue
+        if (given := evaluate_known(index[0])) is not None:
+            places = np.arange(whole.type.shape[0])[given]
+            if np.unique(places).size == part.type.shape[0]:
+                found[names[part]] = places, whole.type.shape[0]
+    return found
 
 
 def _size(group: Mapping[str, Axis]) -> int:
@@ -356,10 +399,13 @@ def _number(layout: Layout, group: Mapping[str, Axis], reach: int) -> Rows:
     owners = tuple(owner for owner in layout.owners if owner in group)
     starts = {owner: layout.offsets[layout.owners.index(owner)] for owner in owners}
     axes = tuple(group[owner] for owner in owners)
+    if all(axis.where is not None for axis in axes):  # other rows have no element
+        used = np.unique(np.concatenate([axis.rows for axis in axes]))
+        axes = tuple(axis._replace(where=np.searchsorted(used, axis.rows), n_rows=used.size) for axis in axes)
     columns = [
-        column.ravel() + starts[owner]
+        column.ravel()
         for owner, axis in zip(owners, axes, strict=True)
-        for column in axis.columns(np, places_of(axis.shape))
+        for column in axis.columns(np, places_of(axis.shape) + starts[owner], absent=-1)
     ]
     return Rows(owners, axes, np.stack(columns, axis=1), reach)
 

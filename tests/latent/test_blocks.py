@@ -40,7 +40,7 @@ def test_factors_solve_like_dense_matrices(width, is_linked):
     one = {place: entry[None] for place, entry in matrix.items()}
     between = {place: entry[None] for place, entry in beside.items()}
     right = [column[None] for column in g]
-    found = factor_linked(np, one, between, right) if is_linked else factor_alone(np, N, one, right)
+    found = factor_linked(np, one, between, right) if is_linked else factor_alone(np, one, right)
     whole = dense(matrix, beside if is_linked else {}, width)
     root = np.linalg.cholesky(whole)
     np.testing.assert_allclose(found.log_root[0], np.log(np.diag(root)).sum())

@@ -105,6 +105,7 @@ MODELS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_integral_is_the_density_over_that_of_the_rows(name):
     build, owners = MODELS[name]
@@ -205,13 +206,13 @@ def test_small_pivots_are_told(width, sigma, holds):
 
 def test_a_wrong_graph_is_not_confirmed(monkeypatch):
     build = MODELS["centred"][0]
-    factor = rows.Rows.factor
+    solve = rows.Rows._solve
 
-    def wrong(own, xp, arrays):
-        return factor(own, xp, [*arrays[:-1], 2.0 * arrays[-1]] if xp is pt else arrays)
+    def wrong(own, arrays):
+        return solve(own, [*arrays[:-1], 2.0 * arrays[-1]])
 
     assert integrate(build()) is not None
-    monkeypatch.setattr(rows.Rows, "factor", wrong)
+    monkeypatch.setattr(rows.Rows, "_solve", wrong)
     assert integrate(build()) is None
 
 

@@ -44,6 +44,10 @@ class WrittenOut(SymbolicOp):
     """A function whose gradient is known; it is written out once that is taken."""
 
 
+class WrittenLast(SymbolicOp):
+    """One that is written out behind all rewrites: hundreds of operations on numbers take these seconds, to no avail."""
+
+
 class Held(WrittenOut):
     """A variable that gradients take as a constant; PyTensor's own form of this is lost where graphs are simplified."""
 

@@ -34,6 +34,12 @@ def _local_write_out(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     return inline_inner_graph(node) if is_written_out else None
 
 
+@node_rewriter([OpFromGraph])
+def _local_write_out_last(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
+    """Replace what no rewrite needs to see into."""
+    return inline_inner_graph(node) if isinstance(node.op, gradients.WrittenLast) else None
+
+
 #: For log densities before PyTensor's own rewrites, which remove what then cannot happen.
 first = EquilibriumGraphRewriter(
     [digits.local_squared_distance, few.local_never_zero, digits.local_ordered_logistic], max_use_ratio=10
@@ -80,6 +86,7 @@ after_gradient = EquilibriumGraphRewriter(
     ],
     max_use_ratio=10,
 )
+write_out_last = dfs_rewriter(_local_write_out_last)
 #: Last: tables of many rows and few columns.
 transpose_narrow = EquilibriumGraphRewriter(
     [arrays.local_reduce_transposed, arrays.local_elemwise_transposed, arrays.local_transposition_of_parts],
@@ -128,6 +135,7 @@ def simplify(inputs: Sequence[Any], outputs: Sequence[Any], check_bounds: bool =
         query.rewrite(graph)
         after_gradient.rewrite(graph)
         transpose_narrow.rewrite(graph)
+        write_out_last.rewrite(graph)
         MergeOptimizer().rewrite(graph)
 
     with quiet_compilation():
