@@ -5,8 +5,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.subtensor import AdvancedIncSubtensor
 
+from pymc_hais.density.compiling import evaluate_known
 from pymc_hais.latent.fields import Field
 
 #: Rows between two chains: more than are coupled within one.
@@ -77,3 +81,23 @@ class Axis(NamedTuple):
         if not others:
             return columns[0]
         return pt.moveaxis(pt.stack(columns, axis=1).reshape((self.length, *others)), 0, self.axis)
+
+
+def find_parts(frozen: pm.Model) -> dict[str, tuple[np.ndarray, int]]:
+    """Find vectors that are put into known places of a longer one, as PyMC does with missing values of data.
+
+    Returns their places, and the length of the longer one.
+    """
+    found, names = {}, {rv: rv.name for rv in frozen.free_RVs}
+    for one in ancestors([*frozen.observed_RVs, *frozen.potentials, *frozen.deterministics]):
+        node = one.owner
+        if node is None or not isinstance(node.op, AdvancedIncSubtensor) or not node.op.set_instead_of_inc:
+            continue
+        whole, part, *index = node.inputs
+        if part not in names or whole.type.ndim != 1 or None in whole.type.shape:
+            continue
+        if (given := evaluate_known(index[0])) is not None:
+            places = np.arange(whole.type.shape[0])[given]
+            if np.unique(places).size == part.type.shape[0]:
+                found[names[part]] = places, whole.type.shape[0]
+    return found

@@ -30,17 +30,16 @@ from pymc.distributions.timeseries import AutoRegressiveRV, EulerMaruyamaRV, Ran
 from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
-from pytensor.tensor.subtensor import AdvancedIncSubtensor
 
 from pymc_hais.density.compat import rewrite_for_gradients
-from pymc_hais.density.compiling import evaluate_known, quiet_compilation
+from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.layout import Layout
 from pymc_hais.density.proofs.reach import find_reach
 from pymc_hais.density.rewrites.gradients import Held
 from pymc_hais.density.rewrites.graphs import places_of, spread_out
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.alike import find_few
-from pymc_hais.latent.axes import Axis
+from pymc_hais.latent.axes import Axis, find_parts
 from pymc_hais.latent.blocks import (
     Entries,
     Factor,
@@ -327,7 +326,7 @@ def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
     groups: dict[tuple[int, ...], dict[str, Axis]] = {}
     shapes = dict(zip(layout.owners, layout.shapes, strict=True))
     weights = find_summed(frozen, {one: shape[-1] for one, shape in shapes.items() if shape and shape[-1] >= _FEWEST})
-    parts = _find_parts(frozen)
+    parts = find_parts(frozen)
     for i, (owner, shape) in enumerate(shapes.items()):
         rv = frozen[owner]
         if frozen.rvs_to_transforms[rv] is not None or not is_candidate(rv):
@@ -348,26 +347,6 @@ def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
         if found := _find_in(frozen, layout, group):
             return found
     return None
-
-
-def _find_parts(frozen: pm.Model) -> dict[str, tuple[np.ndarray, int]]:
-    """Find vectors that are put into known places of a longer one, as PyMC does with missing values of data.
-
-    Returns their places, and the length of the longer one.
-    """
-    found, names = {}, {rv: rv.name for rv in frozen.free_RVs}
-    for one in ancestors([*frozen.observed_RVs, *frozen.potentials, *frozen.deterministics]):
-        node = one.owner
-        if node is None or not isinstance(node.op, AdvancedIncSubtensor) or not node.op.set_instead_of_inc:
-            continue
-        whole, part, *index = node.inputs
-        if part not in names or whole.type.ndim != 1 or None in whole.type.shape:
-            continue
-        if (given := evaluate_known(index[0])) is not None:
-            places = np.arange(whole.type.shape[0])[given]
-            if np.unique(places).size == part.type.shape[0]:
-                found[names[part]] = places, whole.type.shape[0]
-    return found
 
 
 def _size(group: Mapping[str, Axis]) -> int:

@@ -81,6 +81,27 @@ def missing():
     return model
 
 
+def chained():
+    """Missing values of three variables, each of which depends on those before: of one row up to three."""
+    values = RNG.normal(size=(3, 40)).cumsum(axis=0)
+    values[RNG.random((3, 40)) < 0.4] = np.nan
+    with pm.Model() as model, pytest.warns(pm.exceptions.ImputationWarning):
+        x = pm.Normal("x", pm.Normal("mu"), pm.HalfNormal("tau"), observed=values[0])
+        y = pm.Normal("y", pm.Normal("slope") * x, 1.0, observed=values[1])
+        pm.Normal("z", x + pm.Normal("weight") * y, pm.HalfNormal("sigma"), observed=values[2])
+    return model
+
+
+def partly():
+    """Coefficients of some groups, and one of each group."""
+    some = np.arange(0, GROUPS, 1)[:13]
+    with pm.Model() as model:
+        a = pm.Normal("a", 0.0, pm.HalfNormal("tau", 1.0), shape=GROUPS)
+        b = pt.zeros(GROUPS)[some].set(pm.Normal("b", 0.5, 1.0, shape=13))
+        pm.Normal("y", a[GROUP] + b[GROUP] * X, pm.HalfNormal("sigma"), observed=Y)
+    return model
+
+
 def structural():
     """Factors behind a linear system, as in structural equation models."""
     with pm.Model() as model:
@@ -101,6 +122,8 @@ MODELS = {
     "factors": (factors, {"f"}),
     "regressed": (regressed, {"first", "second"}),
     "missing": (missing, {"x_unobserved"}),
+    "chained": (chained, {"x_unobserved", "y_unobserved", "z_unobserved"}),
+    "partly": (partly, {"a", "b"}),
     "structural": (structural, {"f"}),
 }
 

@@ -45,7 +45,7 @@ class WrittenOut(SymbolicOp):
 
 
 class WrittenLast(SymbolicOp):
-    """One that is written out behind all rewrites: hundreds of operations on numbers take these seconds, to no avail."""
+    """One that is written out behind all rewrites, to which its many operations on numbers would cost seconds."""
 
 
 class Held(WrittenOut):
