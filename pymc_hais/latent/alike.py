@@ -160,12 +160,13 @@ class _Writer:
 
     def _axis(self, variable: Any) -> int | None:
         """Return the axis of an array that has the rows; None behind their sum."""
-        span = self._reading.spans[variable]
+        first, last = self._reading.spans[variable]
+        has = first <= last  # what depends on no row is the same in all
         for axis, length in enumerate(variable.type.shape):
             rows = _rows_along(variable.type.shape, axis) if length == self._n else None
-            if rows is not None and np.array_equal(span.first, rows) and np.array_equal(span.last, rows):
+            if rows is not None and has.any() and np.all(((first == rows) & (last == rows)) | ~has):
                 return axis
-        if not np.all((span.first == 0) & (span.last == self._n - 1)):
+        if not np.all((first == 0) & (last == self._n - 1)):
             raise Unknown  # some rows, or rows in another order
         return None
 
@@ -270,6 +271,8 @@ def _without_repeats(variable: Any, axis: int | None) -> Any:
         missing = ["x"] * (variable.type.ndim - value.type.ndim)
         once = _without_repeats(dimshuffled(value, [*missing, *range(value.type.ndim)]), axis)
         return pt.broadcast_to(once, _resized(variable, axis, 1))
+    if isinstance(op, DimShuffle):
+        return op(_without_repeats(variable.owner.inputs[0], op.new_order[axis]))
     if isinstance(op, Elemwise):
         return op(*(_without_repeats(one, axis) for one in variable.owner.inputs))
     raise Unknown

@@ -46,6 +46,23 @@ def two_variables():
     return model
 
 
+def beside():
+    """A column without the factor, and another one whose loading is known."""
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.0, pm.HalfNormal("tau", 1.0), shape=N)
+        columns = pt.stack([f, pt.zeros(N), pm.Normal("loading") * f], axis=1)
+        pm.Normal("y", columns + pm.Normal("means", 0.0, 2.0, shape=3), pm.HalfNormal("sd"), observed=Y)
+    return model
+
+
+def set_into():
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.0, 1.0, shape=N)
+        columns = pt.set_subtensor(pt.zeros((N, 3))[:, 1], f * pm.Normal("loading"))
+        pm.Normal("y", columns, pm.HalfNormal("sd", 1.0, shape=3), observed=Y)
+    return model
+
+
 def transposed():
     with pm.Model() as model:
         f = pm.Normal("f", 0.0, 1.0, shape=(2, N))
@@ -104,6 +121,8 @@ ALIKE = {
     "small units": (lambda: factor(1e-4 * Y, 1e-4), {"f"}, 4),
     "an offset by row": (lambda: factor(of_row=X[:, [0]]), {"f"}, 5),
     "covariates": (covariates, {"f"}, 7),
+    "beside": (beside, {"f"}, 4),
+    "set into": (set_into, {"f"}, 4),
     "two variables": (two_variables, {"first", "second"}, 4),
     "transposed": (transposed, {"f"}, 4),
 }
