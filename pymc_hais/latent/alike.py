@@ -272,7 +272,7 @@ def _without_repeats(variable: Any, axis: int | None) -> Any:
         once = _without_repeats(dimshuffled(value, [*missing, *range(value.type.ndim)]), axis)
         return pt.broadcast_to(once, _resized(variable, axis, 1))
     if isinstance(op, DimShuffle):
-        return op(_without_repeats(variable.owner.inputs[0], op.new_order[axis]))
+        return op(_without_repeats(variable.owner.inputs[0], int(op.new_order[axis])))
     if isinstance(op, Elemwise):
         return op(*(_without_repeats(one, axis) for one in variable.owner.inputs))
     raise Unknown
