@@ -166,6 +166,7 @@ def standardised(v):
     pm.Potential("neck", -0.5 * N * pm.math.log(2.0 * np.pi * (FAR**2 + pm.math.exp(v))))
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_neck_that_no_move_enters_is_reported(seed):
@@ -175,6 +176,7 @@ def test_a_neck_that_no_move_enters_is_reported(seed):
     assert "small values of `v`" in finding.message
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_in_other_coordinates_it_is_not(seed):

@@ -135,6 +135,7 @@ DIFFERENT = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", ALIKE)
 def test_few_rows_have_the_integral_of_all(name, found):

@@ -93,6 +93,7 @@ def _built(declare):
     return model
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("declare", "owners", "reach"),
     [
@@ -199,6 +200,7 @@ def _level_data(n, step, noise, missing=()):
     return y
 
 
+@pytest.mark.every(3)
 @pytest.mark.skipif(not HAS_JAX, reason="minutes without JAX")
 @pytest.mark.parametrize(
     ("y", "is_centred"),

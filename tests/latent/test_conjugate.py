@@ -93,6 +93,7 @@ MODELS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_integral_is_the_density_over_that_of_the_variables(name):

@@ -131,6 +131,7 @@ MODELS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_integral_is_the_density_over_that_of_the_rows(name):
@@ -426,6 +427,7 @@ def test_other_starts_keep_all_variables():
         assert idata["posterior"]["a"].shape == (2, 100, GROUPS)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("centred", [True, False])
 def test_z_is_unbiased_and_its_error_is_right(centred):

@@ -43,6 +43,7 @@ def test_pilots_of_costly_densities_are_small_and_their_stages_wide(
     assert asked == [n_particles, is_wide]
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
 @pytest.mark.parametrize("seed", [1, 2])
