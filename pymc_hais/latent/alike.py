@@ -18,6 +18,7 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
@@ -29,7 +30,7 @@ from pymc_hais.density.proofs.reach import Reading, Unknown, read_rows
 from pymc_hais.density.rewrites.gradients import QuadraticForm
 from pymc_hais.density.rewrites.graphs import axes_of, core_op, dimshuffled, is_float, scalar_op, squared, without_batch
 
-#: Rows for each one that takes their place, at least.
+#: At least so many rows for each of the few.
 _SAVING = 2
 
 
@@ -37,12 +38,12 @@ class Few(NamedTuple):
     """A log density from few rows."""
 
     log_density: Any
-    own: list[Any]  # the variables, with so many rows
+    own: list[Any]  # symbols of the variables, with few rows
     n_rows: int
 
 
 class _Part(NamedTuple):
-    """An array of few rows: linear in what a row has, or quadratic; constant terms of the latter are left out."""
+    """An array of few rows: linear in what a row has, or quadratic, without constant terms: `find_few` adds these."""
 
     graph: Any
     is_quadratic: bool
@@ -80,7 +81,9 @@ def find_few(log_density: Any, own: Sequence[Any], axes: Sequence[int]) -> Few |
     reading = read_rows(graph, rows)
     if reading is None or reading.reach > 0:
         return None
-    triangle = np.linalg.qr(table, mode="r")
+    centre = np.append(0.0, table[:, 1:].mean(axis=0))  # of data far from zero the spread keeps its digits
+    triangle = np.linalg.qr(table - centre, mode="r")
+    triangle = triangle + np.outer(triangle[:, 0], centre)
     ones, *parts = np.split(triangle, np.cumsum([one.shape[1] for one in columns])[:-1], axis=1)
     few: dict[Any, Any] = {
         one: one.type.clone(shape=_resized(one, axis, len(ones)))() for one, axis in variables.items()
@@ -132,7 +135,7 @@ class _Writer:
     Attributes
     ----------
     joined : list
-        What is zero where rows have neither elements, data nor a one: squares, and what is added to them.
+        Arrays whose terms are counted with few rows; with zeros in their place the constant terms remain.
     """
 
     def __init__(self, reading: Reading, n: int, ones: np.ndarray, few: Mapping[Any, Any]) -> None:
@@ -161,11 +164,12 @@ class _Writer:
     def _axis(self, variable: Any) -> int | None:
         """Return the axis of an array that has the rows; None behind their sum."""
         first, last = self._reading.spans[variable]
-        has = first <= last  # what depends on no row is the same in all
+        has = first <= last  # whether elements depend on a row; those of other columns are the same in all
         for axis, length in enumerate(variable.type.shape):
-            rows = _rows_along(variable.type.shape, axis) if length == self._n else None
-            if rows is not None and has.any() and np.all(((first == rows) & (last == rows)) | ~has):
-                return axis
+            if length == self._n and has.any() and _is_repeated(has, axis):
+                rows = _rows_along(variable.type.shape, axis)
+                if np.all((first == rows) & (last == rows) | ~has):
+                    return axis
         if not np.all((first == 0) & (last == self._n - 1)):
             raise Unknown  # some rows, or rows in another order
         return None
@@ -179,6 +183,7 @@ class _Writer:
 
     def _of_node(self, node: Apply) -> _Part:
         op, output, first = node.op, node.outputs[0], node.inputs[0]
+        axis = self._axis(output)
         if isinstance(op, Elemwise):
             return self._of_scalar(node)
         if isinstance(op, Sum):
@@ -193,17 +198,31 @@ class _Writer:
             self.joined.append(output)
             return _Part(op(first, self._linear(node.inputs[1])), True)
         if isinstance(op, DimShuffle | Subtensor) and first in self._parts:
-            return self._parts[first]._replace(
-                graph=op.make_node(self._parts[first].graph, *node.inputs[1:]).outputs[0]
-            )
-        if isinstance(op, IncSubtensor | Join):
-            n_arrays = 2 if isinstance(op, IncSubtensor) else len(node.inputs)
-            arrays = [self._as_linear(one, self._axis(output)) for one in node.inputs[:n_arrays]]
-            return _Part(op.make_node(*arrays, *node.inputs[n_arrays:]).outputs[0], False)
+            if isinstance(op, Subtensor):
+                _behind_index(op, self._axis(first))
+            part = self._parts[first]
+            return part._replace(graph=op.make_node(part.graph, *node.inputs[1:]).outputs[0])
+        if axis is None:
+            raise Unknown  # a product over the rows
+        if isinstance(op, IncSubtensor):
+            where, index = _behind_index(op, axis), node.inputs[2:]
+            picked = Subtensor(op.idx_list).make_node(first, *index).outputs[0]
+            value = node.inputs[1] if node.inputs[1] in self._parts else _broadcast(node.inputs[1], picked.type.shape)
+            if value.type.shape != picked.type.shape or (value in self._parts and self._axis(value) != where):
+                raise Unknown
+            arrays = [self._as_linear(first, axis), self._as_linear(value, where)]
+            return _Part(op.make_node(*arrays, *index).outputs[0], False)
+        if isinstance(op, Join):
+            arrays = [self._as_linear(one, axis) for one in node.inputs]
+            return _Part(op.make_node(*arrays).outputs[0], False)
         if core_op(output, Solve, SolveTriangular, CholeskySolve) is not None:
             return _Part(self._solved(node), False)
         if core_op(output, Dot) is not None:
-            inputs = [self._linear(one) if one in self._parts else one for one in node.inputs]
+            is_batch = isinstance(op, Blockwise) and axis < output.type.ndim - 2
+            inputs = [
+                self._linear(one) if one in self._parts else _without_repeats(one, axis if is_batch else None)
+                for one in node.inputs
+            ]
             return _Part(op.make_node(*inputs).outputs[0], False)
         raise Unknown
 
@@ -227,14 +246,14 @@ class _Writer:
         """Return an array, with rows or without, as a linear one: what is the same for all rows is of the ones."""
         if variable in self._parts:
             return self._linear(variable)
-        if axis is None:
+        if axis is None or axis >= variable.type.ndim:
             raise Unknown
         ones = self._ones.reshape([-1 if i == axis else 1 for i in range(variable.type.ndim)])
         return _without_repeats(variable, axis) * pt.constant(ones)
 
     def _of_scalar(self, node: Apply) -> _Part:
         op, output, inputs = node.op.scalar_op, node.outputs[0], node.inputs
-        mine = [one for one in inputs if one in self._parts]
+        mine = [one for one in inputs if one in self._parts]  # one of a product, as was proven
         axis = self._axis(output)
         if isinstance(op, ps.Second):
             if inputs[1].type.shape != output.type.shape:
@@ -259,6 +278,19 @@ class _Writer:
         return _Part(node.op(*(others[one] for one in conditions), *map(term, inputs[len(conditions) :])), is_quadratic)
 
 
+def _behind_index(op: Any, axis: int | None) -> int:
+    """Return which axis the rows are along behind an index, which has to take all of them."""
+    if axis is None or any(one != slice(None) for one in op.idx_list[axis : axis + 1]):
+        raise Unknown
+    return axis - sum(not isinstance(one, slice) for one in op.idx_list[:axis])
+
+
+def _broadcast(variable: Any, shape: Any) -> Any:
+    if None in shape:
+        raise Unknown
+    return pt.broadcast_to(variable, shape)
+
+
 def _without_repeats(variable: Any, axis: int | None) -> Any:
     """Return what an array repeats along an axis, which then has length one; raise Unknown if it is not known to."""
     if axis is None or variable.type.shape[axis] == 1:
@@ -270,7 +302,7 @@ def _without_repeats(variable: Any, axis: int | None) -> Any:
         value = variable.owner.inputs[0 if isinstance(op, Alloc) else 1]
         missing = ["x"] * (variable.type.ndim - value.type.ndim)
         once = _without_repeats(dimshuffled(value, [*missing, *range(value.type.ndim)]), axis)
-        return pt.broadcast_to(once, _resized(variable, axis, 1))
+        return _broadcast(once, _resized(variable, axis, 1))
     if isinstance(op, DimShuffle):
         return op(_without_repeats(variable.owner.inputs[0], int(op.new_order[axis])))
     if isinstance(op, Elemwise):

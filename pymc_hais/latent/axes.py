@@ -13,7 +13,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pymc_hais.density.compiling import evaluate_known
 from pymc_hais.latent.fields import Field
 
-#: Rows between two chains: more than are coupled within one.
+#: Rows between two chains: more than one that is integrated out couples.
 _APART = 7
 
 
@@ -24,7 +24,7 @@ class Axis(NamedTuple):
     axis: int
     is_flat: bool = False  # whether each index of the other axes has rows of its own
     sums: Field | None = None  # if its running sums along the last axis have the rows in its place
-    where: np.ndarray | None = None  # the row of each element, of a vector that has none in other rows
+    where: np.ndarray | None = None  # the row of each element, where some rows have no element
     n_rows: int = 0  # how many rows there are, then
 
     @property
@@ -59,7 +59,7 @@ class Axis(NamedTuple):
         return np.moveaxis(rows, -1, self.axis)
 
     def columns(self, xp: Any, array: Any, absent: float = 0.0) -> list[Any]:
-        """Return the columns (..., n) of an array of the variable's shape; rows without an element have a number."""
+        """Return the columns (..., n) of an array of the variable's shape; rows without an element get `absent`."""
         if self.where is not None:
             whole = xp.full((self.length,), absent, dtype=array.dtype)
             if xp is pt:

@@ -100,7 +100,9 @@ def moved(xp: Any, column: Any, by: int) -> Any:
 
 
 class Mode(WrittenLast):
-    """Half the log determinants of blocks that stand alone, A^-1 g, and derivatives; the former have gradients.
+    """Half the log determinants of blocks that stand alone, A^-1 g, and derivatives of the log determinants.
+
+    Only the log determinants have gradients, and first ones alone.
 
     All entries of A have the same length, that of g or one.
     """

@@ -132,7 +132,7 @@ class Rows:
         column = 0
         for one, slope, axis in zip(own, slopes, self.axes, strict=True):
             numbers = places_of(axis.shape)
-            for chosen in axis.columns(np, numbers):
+            for chosen in axis.columns(np, numbers, absent=-1):
                 for start in range(period):
                     known = {slope: pt.constant(np.isin(numbers, chosen[..., start::period]).astype(one.dtype))}
                     parts: Any = pytensor.grad(None, list(own), known_grads=known, disconnected_inputs="ignore")
@@ -190,7 +190,7 @@ class Rows:
         return [one.reshape((*one.shape[:-2], -1))[..., : self.shape[-1]] for one in stacked]
 
     def write(self, log_density: Any, own: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """Write the logarithm of the integral over the owners, from few rows if rows are alike, and :meth:`expand`."""
+        """Write the logarithm of the integral over the owners, and :meth:`expand`, which draws them in all rows."""
         arrays = self.expand(log_density, own)
         axes = [axis.axis for axis in self.axes]
         is_plain = not self.reach and not any(axis.is_flat or axis.sums or axis.n_rows for axis in self.axes)
@@ -198,6 +198,7 @@ class Rows:
         if few is None:
             return self._integrate(log_density, own, arrays), arrays
         shapes = [one.type.shape for one in few.own]
+        # Its columns have few elements; its places stay those of all rows, whose number the determinant needs.
         fewer = replace(self, axes=tuple(Axis(shape, axis) for shape, axis in zip(shapes, axes, strict=True)))
         (simple,) = simplify_values([few.log_density])
         width = self.places.shape[1]
@@ -338,7 +339,7 @@ def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
         if last:
             axes.append(Axis(shape, last, True, sums))
         elif owner in parts:
-            axes.append(Axis(shape, last, where=parts[owner][0], n_rows=parts[owner][1]))
+            axes.insert(0, Axis(shape, last, where=parts[owner][0], n_rows=parts[owner][1]))
         for one in axes:
             if one.length >= _FEWEST:
                 groups.setdefault((*one.lead, one.length), {}).setdefault(owner, one)

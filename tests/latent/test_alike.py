@@ -63,6 +63,34 @@ def set_into():
     return model
 
 
+def mean_of(write, data=Y):
+    """A factor of which a function writes the mean of the data, given another parameter and the factor."""
+
+    def build():
+        with pm.Model() as model:
+            f = pm.Normal("f", pm.Normal("m"), pm.HalfNormal("t"), shape=N)
+            pm.Normal("y", write(pm.HalfNormal("b"), f), pm.HalfNormal("sd"), observed=data)
+        return model
+
+    return build
+
+
+def covariance_by_row():
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.0, pm.HalfNormal("t"), shape=N)
+        cov = np.array([np.eye(3) + 0.5] * N)
+        pm.MvNormal("y", pt.outer(f, pt.ones(3)) + pm.Normal("m", shape=3), cov=cov, observed=Y)
+    return model
+
+
+def product_over_rows():
+    with pm.Model() as model:
+        f = pm.Normal("f", 0.0, 1.0, shape=N)
+        pm.Potential("p", -0.1 * pt.dot(X[:, 0], pm.Normal("g", shape=N)) + 0.1 * f.sum())
+        pm.Normal("y", f, pm.HalfNormal("sd"), observed=Y[:, 0])
+    return model
+
+
 def transposed():
     with pm.Model() as model:
         f = pm.Normal("f", 0.0, 1.0, shape=(2, N))
@@ -123,6 +151,10 @@ ALIKE = {
     "covariates": (covariates, {"f"}, 7),
     "beside": (beside, {"f"}, 4),
     "set into": (set_into, {"f"}, 4),
+    "a number": (mean_of(lambda b, f: pt.zeros((N, 3))[:, 0].set(f)[:, 1].set(b)), {"f"}, 4),
+    "a short vector": (mean_of(lambda b, f: pt.zeros((N, 3))[:, 0].set(f)[:, 1:3].set(pt.full((2,), b))), {"f"}, 4),
+    "numbers by row": (mean_of(lambda b, f: pt.zeros((3, N))[0].set(f)[1].set(pt.full((N,), b)), Y.T), {"f"}, 4),
+    "covariances": (covariance_by_row, {"f"}, 4),
     "two variables": (two_variables, {"first", "second"}, 4),
     "transposed": (transposed, {"f"}, 4),
 }
@@ -131,6 +163,9 @@ DIFFERENT = {
     "weights": (lambda: factor(weights=X[:, 0]), {"f"}),
     "looked up": (looked_up, {"f"}),
     "exponents": (exponents, {"f"}),
+    "some rows set": (mean_of(lambda b, f: f[:2].set(np.zeros(2)) + b, Y[:, 0]), {"f"}),
+    "the first row set": (mean_of(lambda b, f: f[0].set(0.0) + X @ pt.stack([b, b]), Y[:, 0]), {"f"}),
+    "a product over rows": (product_over_rows, {"f", "g"}),
     "many columns": (many_covariates, {"f"}),
 }
 

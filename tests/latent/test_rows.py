@@ -105,6 +105,32 @@ def partly():
     return model
 
 
+def beside_a_walk():
+    """Missing values, none of them in the first rows, beside a chain."""
+    values = RNG.normal(size=20)
+    values[3:17:2] = np.nan
+    values[4:16:2] = np.nan
+    silent = warnings.catch_warnings(action="ignore", category=pm.exceptions.ImputationWarning)
+    with pm.Model() as model, silent:
+        x = pm.Normal("x", pm.Normal("m"), 1.0, observed=values)
+        f = pm.GaussianRandomWalk("f", sigma=pm.HalfNormal("t"), init_dist=pm.Normal.dist(0.0, 1.0), shape=20)
+        pm.Normal("y", f + pm.Normal("c") * x, pm.HalfNormal("sd"), observed=RNG.normal(size=20))
+    return model
+
+
+def as_many():
+    """As many missing values of two variables, in different rows."""
+    values = RNG.normal(size=(2, 40))
+    values[0, ::2], values[1, 5:25] = np.nan, np.nan
+    silent = warnings.catch_warnings(action="ignore", category=pm.exceptions.ImputationWarning)
+    with pm.Model() as model, silent:
+        x, z = (
+            pm.Normal(name, pm.Normal(f"m{name}"), 1.0, observed=one) for name, one in zip("xz", values, strict=True)
+        )
+        pm.Normal("y", pm.Normal("b") * x + 0.5 * z, pm.HalfNormal("sd"), observed=RNG.normal(size=40))
+    return model
+
+
 def structural():
     """Factors behind a linear system, as in structural equation models."""
     with pm.Model() as model:
@@ -127,6 +153,8 @@ MODELS = {
     "missing": (missing, {"x_unobserved"}),
     "chained": (chained, {"x_unobserved", "y_unobserved", "z_unobserved"}),
     "partly": (partly, {"a", "b"}),
+    "beside a walk": (beside_a_walk, {"x_unobserved", "f"}),
+    "as many": (as_many, {"x_unobserved", "z_unobserved"}),
     "structural": (structural, {"f"}),
 }
 

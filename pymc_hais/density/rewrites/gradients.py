@@ -45,7 +45,7 @@ class WrittenOut(SymbolicOp):
 
 
 class WrittenLast(SymbolicOp):
-    """One that is written out behind all rewrites, to which its many operations on numbers would cost seconds."""
+    """One that is written out after all rewrites: these would take seconds on its many operations on numbers."""
 
 
 class Held(WrittenOut):
