@@ -25,7 +25,7 @@ def test_few_models_of_several_modes(seed):
     check(seed)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 8, 9, 11, 12, 15, 20, 25, 1208, 1225])
 def test_some_models_of_several_modes(seed):

@@ -149,6 +149,8 @@ OTHERS = {
 }
 
 
+@pytest.mark.every(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_proven_stays(name):
     assert find_integrated(_built(OTHERS[name])) is None

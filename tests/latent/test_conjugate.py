@@ -147,6 +147,8 @@ OTHERS = {
 }  # fmt: skip
 
 
+@pytest.mark.every(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_proven_stays(name):
     assert integrate(OTHERS[name]()) is None

@@ -85,8 +85,9 @@ def missing():
 
 def chained():
     """Missing values of three variables, each of which depends on those before: of one row up to three."""
-    values = RNG.normal(size=(3, 40)).cumsum(axis=0)
-    values[RNG.random((3, 40)) < 0.4] = np.nan
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(3, 40)).cumsum(axis=0)
+    values[rng.random((3, 40)) < 0.5] = np.nan
     silent = warnings.catch_warnings(action="ignore", category=pm.exceptions.ImputationWarning)
     with pm.Model() as model, silent:
         x = pm.Normal("x", pm.Normal("mu"), pm.HalfNormal("tau"), observed=values[0])
@@ -97,7 +98,7 @@ def chained():
 
 def partly():
     """Coefficients of some groups, and one of each group."""
-    some = np.arange(0, GROUPS, 1)[:13]
+    some = np.arange(13)
     with pm.Model() as model:
         a = pm.Normal("a", 0.0, pm.HalfNormal("tau", 1.0), shape=GROUPS)
         b = pt.zeros(GROUPS)[some].set(pm.Normal("b", 0.5, 1.0, shape=13))
@@ -115,6 +116,15 @@ def beside_a_walk():
         x = pm.Normal("x", pm.Normal("m"), 1.0, observed=values)
         f = pm.GaussianRandomWalk("f", sigma=pm.HalfNormal("t"), init_dist=pm.Normal.dist(0.0, 1.0), shape=20)
         pm.Normal("y", f + pm.Normal("c") * x, pm.HalfNormal("sd"), observed=RNG.normal(size=20))
+    return model
+
+
+def added():
+    """Coefficients that are added to some groups."""
+    with pm.Model() as model:
+        a = pm.Normal("a", 0.0, pm.HalfNormal("tau", 1.0), shape=GROUPS)
+        b = pt.zeros(GROUPS)[np.arange(1, 14)].set(pm.Normal("b", 0.5, 1.0, shape=13))
+        pm.Normal("y", (a + b)[GROUP], pm.HalfNormal("sigma"), observed=Y)
     return model
 
 
@@ -153,6 +163,7 @@ MODELS = {
     "missing": (missing, {"x_unobserved"}),
     "chained": (chained, {"x_unobserved", "y_unobserved", "z_unobserved"}),
     "partly": (partly, {"a", "b"}),
+    "added": (added, {"a", "b"}),
     "beside a walk": (beside_a_walk, {"x_unobserved", "f"}),
     "as many": (as_many, {"x_unobserved", "z_unobserved"}),
     "structural": (structural, {"f"}),
@@ -221,6 +232,8 @@ OTHERS = {
 }  # fmt: skip
 
 
+@pytest.mark.every(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_proven_stays(name):
     assert integrate(OTHERS[name]()) is None
@@ -295,6 +308,15 @@ def test_one_variable_that_is_not_read_hides_no_other():
         first, _ = pt.split(pm.Normal("b", 0.0, 1.0, shape=20), splits_size=[8, 12], n_splits=2)
         pm.Normal("z", 2.0 * first, 1.0, observed=np.ones(8))
     assert integrate(model).owners == ("a",)
+
+
+def test_elements_that_are_set_or_added_to_one_place_twice_stay():
+    twice = np.arange(13) // 2
+    for write in (lambda b: pt.zeros(GROUPS)[twice].set(b), lambda b: pt.zeros(GROUPS)[twice].inc(b)):
+        with pm.Model() as model:
+            a = pm.Normal("a", 0.0, pm.HalfNormal("tau", 1.0), shape=GROUPS)
+            pm.Normal("y", (a + write(pm.Normal("b", 0.5, 1.0, shape=13)))[GROUP], 1.0, observed=Y)
+        assert integrate(model).owners == ("a",)
 
 
 def test_modes_that_floating_point_does_not_hold_are_told():

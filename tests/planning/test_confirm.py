@@ -97,6 +97,7 @@ def test_a_plan_and_an_extension_keep_what_may_have_been_missed(monkeypatch):
     assert pymc_hais.log_marginal_likelihood(pm.sample_hais(**options, plan=idata)).shortfall > least
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_second_run_keeps_what_the_first_has_measured(seed):

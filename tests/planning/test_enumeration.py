@@ -152,7 +152,7 @@ def sample(model, **options):
     return pymc_hais.sample_hais(model=model, **options)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("build", slow_but({and_gate}, MODELS))
 def test_few_states_are_summed(build):
     model, exact = build()

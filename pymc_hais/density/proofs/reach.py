@@ -169,9 +169,8 @@ class Reading:
             spans = [self._span(one) for one in node.inputs]
             put = functools.partial(np.concatenate, axis=op.axis) if isinstance(op, Join) else np.stack
             return kind, Span(put([one.first for one in spans]), put([one.last for one in spans]))
-        if isinstance(op, IncSubtensor | AdvancedIncSubtensor) and op.set_instead_of_inc:
-            spans, where = [self._span(one) for one in node.inputs[:2]], [_known(one) for one in node.inputs[2:]]
-            return kind, Span(*(laid_out(node, rows, [set_to, *where]) for rows, set_to in zip(*spans, strict=True)))
+        if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+            return kind, self._put(node)
         if len(mine) > 1:
             raise Unknown
         span = self.spans[mine[0]]
@@ -195,6 +194,22 @@ class Reading:
         if isinstance(op, Alloc | CheckParameterValue):
             return kind, span
         raise Unknown
+
+    def _put(self, node: Apply) -> Span:
+        """Return the span of an array in which elements are set, or to which they are added.
+
+        Elements of the variables that share a place are left to no proof.
+        """
+        op, (base, value), where = node.op, map(self._span, node.inputs[:2]), [_known(one) for one in node.inputs[2:]]
+        setting, adding = (
+            type(op)(op.idx_list, set_instead_of_inc=sets).make_node(*node.inputs) for sets in (True, False)
+        )
+        counts = laid_out(adding, np.zeros_like(base.first), [np.ones_like(value.first), *where])
+        if node.inputs[1] in self.kinds and np.max(counts, initial=0) > 1:
+            raise Unknown
+        start = base if op.set_instead_of_inc else Span.none(base.first.shape)
+        put = Span(*(laid_out(setting, rows, [set_to, *where]) for rows, set_to in zip(start, value, strict=True)))
+        return put if op.set_instead_of_inc else _added([base, put])
 
     def _span(self, variable: Any) -> Span:
         return self.spans.get(variable) or Span.none(_shape(variable))
