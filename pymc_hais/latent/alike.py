@@ -121,8 +121,12 @@ def _is_repeated(data: np.ndarray, axis: int) -> bool:
 
 
 def _rows_along(shape: tuple[int, ...], axis: int) -> np.ndarray:
-    rows = np.arange(shape[axis]).reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    return np.broadcast_to(rows, shape)
+    return np.broadcast_to(_along(np.arange(shape[axis]), axis, len(shape)), shape)
+
+
+def _along(numbers: np.ndarray, axis: int, ndim: int) -> np.ndarray:
+    """Lay a number of each row out along the axis with the rows."""
+    return numbers.reshape([-1 if i == axis else 1 for i in range(ndim)])
 
 
 def _resized(variable: Any, axis: int | None, n: int) -> tuple[int, ...]:
@@ -154,12 +158,12 @@ class _Writer:
         self._parts[output] = part
 
     def quadratic(self, variable: Any) -> Any:
-        """Return an array as a quadratic one: what is linear is multiplied by the ones."""
+        """Return an array as a quadratic one; a linear one is multiplied by the column of ones."""
         part = self._parts[variable]
         if part.is_quadratic:
             return part.graph
         self.joined.append(variable)
-        return part.graph * self._column(variable)
+        return part.graph * self._column(self._axis(variable), variable.type.ndim)
 
     def _axis(self, variable: Any) -> int | None:
         """Return the axis of an array that has the rows; None behind their sum."""
@@ -174,12 +178,11 @@ class _Writer:
             raise Unknown  # some rows, or rows in another order
         return None
 
-    def _column(self, variable: Any) -> Any:
-        """Return the ones along the axis of an array that has the rows."""
-        axis = self._axis(variable)
-        if axis is None:
+    def _column(self, axis: int | None, ndim: int) -> Any:
+        """Return the column of ones along the axis with the rows."""
+        if axis is None or axis >= ndim:
             raise Unknown
-        return pt.constant(self._ones.reshape([-1 if i == axis else 1 for i in range(variable.type.ndim)]))
+        return pt.constant(_along(self._ones, axis, ndim))
 
     def _of_node(self, node: Apply) -> _Part:
         op, output, first = node.op, node.outputs[0], node.inputs[0]
@@ -205,13 +208,7 @@ class _Writer:
         if axis is None:
             raise Unknown  # a product over the rows
         if isinstance(op, IncSubtensor):
-            where, index = _behind_index(op, axis), node.inputs[2:]
-            picked = Subtensor(op.idx_list).make_node(first, *index).outputs[0]
-            value = node.inputs[1] if node.inputs[1] in self._parts else _broadcast(node.inputs[1], picked.type.shape)
-            if value.type.shape != picked.type.shape or (value in self._parts and self._axis(value) != where):
-                raise Unknown
-            arrays = [self._as_linear(first, axis), self._as_linear(value, where)]
-            return _Part(op.make_node(*arrays, *index).outputs[0], False)
+            return _Part(self._put(node, axis), False)
         if isinstance(op, Join):
             arrays = [self._as_linear(one, axis) for one in node.inputs]
             return _Part(op.make_node(*arrays).outputs[0], False)
@@ -225,6 +222,16 @@ class _Writer:
             ]
             return _Part(op.make_node(*inputs).outputs[0], False)
         raise Unknown
+
+    def _put(self, node: Apply, axis: int) -> Any:
+        """Set an array in all rows of another one, or add it to these."""
+        op, (whole, value, *index) = node.op, node.inputs
+        where, picked = _behind_index(op, axis), Subtensor(op.idx_list).make_node(whole, *index).outputs[0]
+        if value not in self._parts:
+            value = _broadcast(value, picked.type.shape)
+        elif value.type.shape != picked.type.shape or self._axis(value) != where:
+            raise Unknown
+        return op.make_node(self._as_linear(whole, axis), self._as_linear(value, where), *index).outputs[0]
 
     def _solved(self, node: Apply) -> Any:
         """Solve for the identity, once: products and gradients would each solve for many right sides anew."""
@@ -243,13 +250,11 @@ class _Writer:
         return part.graph
 
     def _as_linear(self, variable: Any, axis: int | None) -> Any:
-        """Return an array, with rows or without, as a linear one: what is the same for all rows is of the ones."""
+        """Return an array as a linear one; one that is the same in all rows is multiplied by the column of ones."""
         if variable in self._parts:
             return self._linear(variable)
-        if axis is None or axis >= variable.type.ndim:
-            raise Unknown
-        ones = self._ones.reshape([-1 if i == axis else 1 for i in range(variable.type.ndim)])
-        return _without_repeats(variable, axis) * pt.constant(ones)
+        ones = self._column(axis, variable.type.ndim)
+        return _without_repeats(variable, axis) * ones
 
     def _of_scalar(self, node: Apply) -> _Part:
         op, output, inputs = node.op.scalar_op, node.outputs[0], node.inputs

@@ -99,18 +99,43 @@ def moved(xp: Any, column: Any, by: int) -> Any:
     return xp.concatenate(parts, axis=-1)
 
 
-class Mode(WrittenLast):
-    """Half the log determinants of blocks that stand alone, A^-1 g, and derivatives of the log determinants.
+class _WithDerivatives:
+    """Half log determinants, A^-1 g, and what follows them: derivatives of the former, which alone have gradients.
 
-    Only the log determinants have gradients, and first ones alone.
+    These are first gradients: nothing else says how A^-1 g and the derivatives change with A.
+    """
+
+    layouts: tuple[Callable[[int], list[tuple[int, int]]], ...]  # of A's entries, in the order of the inputs before g
+
+    def width(self, n_columns: int) -> int:
+        """Return the width of blocks with so many entries and elements of g."""
+        sizes = ((k, sum(len(layout(k)) for layout in self.layouts) + k) for k in range(1, n_columns + 1))
+        return next(k for k, size in sizes if size == n_columns)
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        """Return that the log determinants alone have gradients, and g has none."""
+        of_matrix, n_outputs = len(node.inputs) - self.width(len(node.inputs)), len(node.outputs)
+        return [[i < of_matrix, *[False] * (n_outputs - 1)] for i in range(len(node.inputs))]
+
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
+        """Multiply with the derivatives."""
+        width = self.width(len(inputs))
+        of_matrix = [output_gradients[0] * one for one in outputs[1 + width :]]
+        return [*of_matrix, *(disconnected_type() for _ in range(width))]
+
+
+class Mode(_WithDerivatives, WrittenLast):
+    """Half the log determinant of each block that stands alone, A^-1 g, and the derivatives.
 
     All entries of A have the same length, that of g or one.
     """
 
+    layouts = (triangle,)
+
     def build_inner_graph(self, *given: Any) -> list[Any]:
         """Factor A, and invert the factor."""
-        width = _width_alone(len(given))
-        matrix, gradient = _split(given, width, triangle)
+        width = self.width(len(given))
+        matrix, gradient = _split(given, width, *self.layouts)
         roots = _cholesky(pt, matrix, width)
         mode = _solve_back(roots, _solve(roots, gradient))
         inverse = _inverse(roots, width)
@@ -120,29 +145,20 @@ class Mode(WrittenLast):
         ]
         return [sum(pt.log(roots[i, i]) for i in range(width)), *mode, *of_matrix]
 
-    def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        """Return that the log determinants alone have gradients, and g has none."""
-        of_matrix, n_outputs = len(node.inputs) - _width_alone(len(node.inputs)), len(node.outputs)
-        return [[i < of_matrix, *[False] * (n_outputs - 1)] for i in range(len(node.inputs))]
 
-    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
-        """Multiply with the derivatives."""
-        width = _width_alone(len(inputs))
-        of_matrix = [output_gradients[0] * one for one in outputs[1 + width :]]
-        return [*of_matrix, *(disconnected_type() for _ in range(width))]
-
-
-class LinkedMode(WrittenOut):
-    """Half the log determinant of linked blocks, A^-1 g, and the derivatives of the determinant, which has a gradient.
+class LinkedMode(_WithDerivatives, WrittenOut):
+    """Half the log determinant of all linked blocks together, A^-1 g, and the derivatives.
 
     The log determinant changes by the trace of A^-1 dA.  So its gradient has the entries of A^-1 that are entries of
     A as well.  A recurrence from the last block to the first gives these alone (Takahashi, Fagan & Chen 1973).
     """
 
+    layouts = (triangle, square)
+
     def build_inner_graph(self, *given: Any) -> list[Any]:
         """Factor from the first block to the last, and go back."""
-        width = _width(len(given))
-        own, beside, gradient = _split(given, width, triangle, square)
+        width = self.width(len(given))
+        own, beside, gradient = _split(given, width, *self.layouts)
         factor = factor_linked(pt, own, beside, gradient)
         later = [moved(pt, one, -1) for one in factor.links.values()]
         starts = [*[0.0] * len(own), *[None] * len(beside), *[0.0] * width]
@@ -151,27 +167,6 @@ class LinkedMode(WrittenOut):
         inverse, between, mode = _split(found, width, triangle, square)
         of_own = [one * (0.5 if i == j else 1.0) for (i, j), one in inverse.items()]
         return [factor.log_root, *mode, *of_own, *(moved(pt, one, 1) for one in between.values())]
-
-    def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        """Return that the log determinant alone has gradients, and g has none."""
-        of_matrix, n_outputs = len(node.inputs) - _width(len(node.inputs)), len(node.outputs)
-        return [[i < of_matrix, *[False] * (n_outputs - 1)] for i in range(len(node.inputs))]
-
-    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
-        """Multiply with the derivatives."""
-        width = _width(len(inputs))
-        of_matrix = [output_gradients[0] * one for one in outputs[1 + width :]]
-        return [*of_matrix, *(disconnected_type() for _ in range(width))]
-
-
-def _width_alone(n_columns: int) -> int:
-    """Return the width of blocks with so many entries and elements of g."""
-    return next(k for k in range(1, n_columns) if len(triangle(k)) + k == n_columns)
-
-
-def _width(n_columns: int) -> int:
-    """Return the width of blocks with so many entries, beside them as well, and elements of g."""
-    return next(k for k in range(1, n_columns + 1) if len(triangle(k)) + len(square(k)) + k == n_columns)
 
 
 def _split(numbers: Sequence[Any], width: int, *layouts: Callable[[int], list[tuple[int, int]]]) -> list[Any]:

@@ -200,16 +200,18 @@ class Reading:
 
         Elements of the variables that share a place are left to no proof.
         """
-        op, (base, value), where = node.op, map(self._span, node.inputs[:2]), [_known(one) for one in node.inputs[2:]]
-        setting, adding = (
-            type(op)(op.idx_list, set_instead_of_inc=sets).make_node(*node.inputs) for sets in (True, False)
-        )
-        counts = laid_out(adding, np.zeros_like(base.first), [np.ones_like(value.first), *where])
+        (base, value), where = map(self._span, node.inputs[:2]), [_known(one) for one in node.inputs[2:]]
+
+        def put(into: np.ndarray, numbers: np.ndarray, is_set: bool = True) -> np.ndarray:
+            other = type(node.op)(node.op.idx_list, set_instead_of_inc=is_set).make_node(*node.inputs)
+            return laid_out(other, into, [numbers, *where])
+
+        counts = put(np.zeros_like(base.first), np.ones_like(value.first), is_set=False)
         if node.inputs[1] in self.kinds and np.max(counts, initial=0) > 1:
             raise Unknown
-        start = base if op.set_instead_of_inc else Span.none(base.first.shape)
-        put = Span(*(laid_out(setting, rows, [set_to, *where]) for rows, set_to in zip(start, value, strict=True)))
-        return put if op.set_instead_of_inc else _added([base, put])
+        start = base if node.op.set_instead_of_inc else Span.none(base.first.shape)
+        found = Span(*map(put, start, value))
+        return found if node.op.set_instead_of_inc else _added([base, found])
 
     def _span(self, variable: Any) -> Span:
         return self.spans.get(variable) or Span.none(_shape(variable))

@@ -21,7 +21,7 @@ from pymc_hais.density.compat import (
     rewrite_inside_out,
     rewrite_pregrad,
 )
-from pymc_hais.density.compiling import quiet_compilation
+from pymc_hais.density.compiling import quiet_compilation, write_out_inner
 from pymc_hais.density.rewrites import arrays, digits, elementwise, few, gradients, matrices, squares
 from pymc_hais.density.rewrites.graphs import LIFTED_SIZE
 from pymc_hais.density.rewrites.guarded import Guarded, guard
@@ -32,12 +32,6 @@ def _local_write_out(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Replace graphs within graphs, as which PyTensor leaves gradients of functions that it defines by one."""
     is_written_out = type(node.op) is OpFromGraph or isinstance(node.op, gradients.WrittenOut | Guarded)
     return inline_inner_graph(node) if is_written_out else None
-
-
-@node_rewriter([OpFromGraph])
-def _local_write_out_last(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
-    """Replace what no rewrite needs to see into."""
-    return inline_inner_graph(node) if isinstance(node.op, gradients.WrittenLast) else None
 
 
 #: For log densities before PyTensor's own rewrites, which remove what then cannot happen.
@@ -86,7 +80,6 @@ after_gradient = EquilibriumGraphRewriter(
     ],
     max_use_ratio=10,
 )
-write_out_last = dfs_rewriter(_local_write_out_last)
 #: Last: tables of many rows and few columns.
 transpose_narrow = EquilibriumGraphRewriter(
     [arrays.local_reduce_transposed, arrays.local_elemwise_transposed, arrays.local_transposition_of_parts],
@@ -135,7 +128,7 @@ def simplify(inputs: Sequence[Any], outputs: Sequence[Any], check_bounds: bool =
         query.rewrite(graph)
         after_gradient.rewrite(graph)
         transpose_narrow.rewrite(graph)
-        write_out_last.rewrite(graph)
+        write_out_inner(graph, lambda node: isinstance(node.op, gradients.WrittenLast))
         MergeOptimizer().rewrite(graph)
 
     with quiet_compilation():
