@@ -37,7 +37,7 @@ def covariates():
 
 
 def two_variables():
-    """Two latent variables, one of which depends on the other, in the rows and beside them in columns."""
+    """Two latent variables: the second depends on the first.  One is a column (N, 1), the other a vector (N,)."""
     with pm.Model() as model:
         first = pm.Normal("first", pm.Normal("mu"), 1.0, shape=(N, 1))
         second = pm.Normal("second", pm.Normal("path") * first[:, 0], pm.HalfNormal("rest"), shape=N)
@@ -64,7 +64,7 @@ def set_into():
 
 
 def mean_of(write, data=Y):
-    """A factor of which a function writes the mean of the data, given another parameter and the factor."""
+    """Data whose mean a function writes, given a parameter and the factor."""
 
     def build():
         with pm.Model() as model:
@@ -113,7 +113,7 @@ def looked_up():
 
 
 def exponents():
-    """A covariate whose coefficient is in an exponent: what it adds is no linear function of the data."""
+    """The coefficient of a covariate is in an exponent, so the mean of the factor is not linear in the data."""
     with pm.Model() as model:
         f = pm.Normal("f", pt.exp(pm.Normal("slope") * X[:, 0]), 1.0, shape=N)
         pm.Normal("y", pt.outer(f, pt.ones(3)), pm.HalfNormal("sd"), observed=Y)
@@ -142,7 +142,7 @@ def found(monkeypatch):
     return numbers
 
 
-#: Name -> model, what is integrated out of it, and its rows: the columns of data, and one.
+#: Name -> model, the variables that are integrated out, and how many rows take the place of all.
 ALIKE = {
     "factor": (factor, {"f"}, 4),
     "far from zero": (lambda: factor(1e4 + Y), {"f"}, 4),

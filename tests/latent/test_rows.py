@@ -1,7 +1,5 @@
 """Rows of normal variables that are integrated out: what is found, and that the integral and the draws are exact."""
 
-import warnings
-
 import numpy as np
 import pymc as pm
 import pymc.math as pmath
@@ -83,64 +81,6 @@ def missing():
     return model
 
 
-def chained():
-    """Missing values of three variables, each of which depends on those before: of one row up to three."""
-    rng = np.random.default_rng(3)
-    values = rng.normal(size=(3, 40)).cumsum(axis=0)
-    values[rng.random((3, 40)) < 0.5] = np.nan
-    silent = warnings.catch_warnings(action="ignore", category=pm.exceptions.ImputationWarning)
-    with pm.Model() as model, silent:
-        x = pm.Normal("x", pm.Normal("mu"), pm.HalfNormal("tau"), observed=values[0])
-        y = pm.Normal("y", pm.Normal("slope") * x, 1.0, observed=values[1])
-        pm.Normal("z", x + pm.Normal("weight") * y, pm.HalfNormal("sigma"), observed=values[2])
-    return model
-
-
-def partly():
-    """Coefficients of some groups, and one of each group."""
-    some = np.arange(13)
-    with pm.Model() as model:
-        a = pm.Normal("a", 0.0, pm.HalfNormal("tau", 1.0), shape=GROUPS)
-        b = pt.zeros(GROUPS)[some].set(pm.Normal("b", 0.5, 1.0, shape=13))
-        pm.Normal("y", a[GROUP] + b[GROUP] * X, pm.HalfNormal("sigma"), observed=Y)
-    return model
-
-
-def beside_a_walk():
-    """Missing values, none of them in the first rows, beside a chain."""
-    values = RNG.normal(size=20)
-    values[3:17:2] = np.nan
-    values[4:16:2] = np.nan
-    silent = warnings.catch_warnings(action="ignore", category=pm.exceptions.ImputationWarning)
-    with pm.Model() as model, silent:
-        x = pm.Normal("x", pm.Normal("m"), 1.0, observed=values)
-        f = pm.GaussianRandomWalk("f", sigma=pm.HalfNormal("t"), init_dist=pm.Normal.dist(0.0, 1.0), shape=20)
-        pm.Normal("y", f + pm.Normal("c") * x, pm.HalfNormal("sd"), observed=RNG.normal(size=20))
-    return model
-
-
-def added():
-    """Coefficients that are added to some groups."""
-    with pm.Model() as model:
-        a = pm.Normal("a", 0.0, pm.HalfNormal("tau", 1.0), shape=GROUPS)
-        b = pt.zeros(GROUPS)[np.arange(1, 14)].set(pm.Normal("b", 0.5, 1.0, shape=13))
-        pm.Normal("y", (a + b)[GROUP], pm.HalfNormal("sigma"), observed=Y)
-    return model
-
-
-def as_many():
-    """As many missing values of two variables, in different rows."""
-    values = RNG.normal(size=(2, 40))
-    values[0, ::2], values[1, 5:25] = np.nan, np.nan
-    silent = warnings.catch_warnings(action="ignore", category=pm.exceptions.ImputationWarning)
-    with pm.Model() as model, silent:
-        x, z = (
-            pm.Normal(name, pm.Normal(f"m{name}"), 1.0, observed=one) for name, one in zip("xz", values, strict=True)
-        )
-        pm.Normal("y", pm.Normal("b") * x + 0.5 * z, pm.HalfNormal("sd"), observed=RNG.normal(size=40))
-    return model
-
-
 def structural():
     """Factors behind a linear system, as in structural equation models."""
     with pm.Model() as model:
@@ -161,11 +101,6 @@ MODELS = {
     "factors": (factors, {"f"}),
     "regressed": (regressed, {"first", "second"}),
     "missing": (missing, {"x_unobserved"}),
-    "chained": (chained, {"x_unobserved", "y_unobserved", "z_unobserved"}),
-    "partly": (partly, {"a", "b"}),
-    "added": (added, {"a", "b"}),
-    "beside a walk": (beside_a_walk, {"x_unobserved", "f"}),
-    "as many": (as_many, {"x_unobserved", "z_unobserved"}),
     "structural": (structural, {"f"}),
 }
 
@@ -308,15 +243,6 @@ def test_one_variable_that_is_not_read_hides_no_other():
         first, _ = pt.split(pm.Normal("b", 0.0, 1.0, shape=20), splits_size=[8, 12], n_splits=2)
         pm.Normal("z", 2.0 * first, 1.0, observed=np.ones(8))
     assert integrate(model).owners == ("a",)
-
-
-def test_elements_that_are_set_or_added_to_one_place_twice_stay():
-    twice = np.arange(13) // 2
-    for write in (lambda b: pt.zeros(GROUPS)[twice].set(b), lambda b: pt.zeros(GROUPS)[twice].inc(b)):
-        with pm.Model() as model:
-            a = pm.Normal("a", 0.0, pm.HalfNormal("tau", 1.0), shape=GROUPS)
-            pm.Normal("y", (a + write(pm.Normal("b", 0.5, 1.0, shape=13)))[GROUP], 1.0, observed=Y)
-        assert integrate(model).owners == ("a",)
 
 
 def test_modes_that_floating_point_does_not_hold_are_told():
