@@ -10,6 +10,7 @@ import pytest
 from pytensor.graph.basic import equal_computations
 from pytensor.graph.fg import FunctionGraph
 
+from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.density.rewrites import squares
 from pymc_hais.density.rewrites.simplification import simplify_values, sum_fewer_squares
 
@@ -235,6 +236,23 @@ def test_no_digit_is_lost_far_from_zero():
     exact = float(-0.5 * np.sum(rest**2) - N * np.log(0.1 * np.sqrt(2.0 * np.pi)))
     values = evaluate([old, new], inputs, [b, np.asarray(0.0)])[:2]
     np.testing.assert_allclose(values, exact, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n_waves", [9, 30, 60])
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_no_digit_is_lost_where_many_columns_are_nearly_dependent(n_waves, unit):
+    """The waves of an approximate Gaussian process, on half of the range that they are made for."""
+    at = np.linspace(0.25, 0.75, N)[:, None]
+    waves = np.sin(np.pi * at * np.arange(1, n_waves + 1)) * unit
+    numbers = 2.0 * np.sin(np.arange(n_waves)) / unit
+    y = np.random.default_rng(2).normal(5.0, 3.0, N)
+    b = pt.vector("b", shape=(n_waves,))
+    (direct,) = simplify_values([pt.sum((y - pt.dot(waves, b)) ** 2)])
+    (fewer,) = sum_fewer_squares([direct])
+    assert not equal_computations([fewer], [direct])
+    wide = y.astype(np.longdouble) - waves.astype(np.longdouble) @ numbers.astype(np.longdouble)
+    found = compile_interpreted([b], [fewer])(numbers)[0]
+    np.testing.assert_allclose(found, float(np.sum(wide**2)), rtol=1e-9)
 
 
 PLACES = np.random.default_rng(5).integers(0, 12, size=200)
