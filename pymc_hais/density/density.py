@@ -1,5 +1,6 @@
 """PyMC model -> graphs of the log prior, the log ratio and their gradients on a flat vector."""
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -11,11 +12,14 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import NullTypeGradError
+from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import apply_ancestors
+from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.checks import refuse_shapes, refuse_sums_of_conditions
-from pymc_hais.density.compat import unsupported_op, with_real_argmax
+from pymc_hais.density.compat import indices_from_subtensor, unsupported_op, with_real_argmax
 from pymc_hais.density.compiling import untraced
 from pymc_hais.density.containers import Preparation, arguments_for, cut_prepared, freeze_with_inputs
 from pymc_hais.density.coordinates.chart import Chart, recentre
@@ -125,7 +129,7 @@ def _with_slopes(graph: DensityGraph, with_gradients: bool) -> DensityGraph:
         density = add_conditionals(outputs, position, rules, smooth, with_gradients)
         return replace(graph, density=density, rules=rules, meetings=find_meetings(outputs, position, layout.n_sites))
     outputs = sum_fewer_squares(simplify_values(outputs))
-    gradients = [_gradient(one, position) if with_gradients else pt.zeros_like(position) for one in outputs]
+    gradients = [gradient_of(one, position) if with_gradients else pt.zeros_like(position) for one in outputs]
     return replace(graph, density=[*outputs, *gradients])
 
 
@@ -163,8 +167,8 @@ def build_parameter_density(
     }
     (value,) = simplify_values([clone_replace(logp, moved, rebuild_strict=False)])
     zeros = pt.zeros_like(position)
-    gradient = _gradient(value, position) if with_gradients else zeros
-    density = [value, _gradient(value, betas)[0].astype(position.dtype), gradient, zeros]
+    gradient = gradient_of(value, position) if with_gradients else zeros
+    density = [value, gradient_of(value, betas)[0].astype(position.dtype), gradient, zeros]
     return _simplified(DensityGraph(model, layout, position, density, [betas], [], [], [], []))
 
 
@@ -193,13 +197,54 @@ def _simplified(
     )
 
 
-def _gradient(output: TensorVariable, position: TensorVariable) -> Any:
-    # Simplifying may find that the position does not matter, or only its shape.
+def gradient_of(output: TensorVariable, position: TensorVariable) -> Any:
+    """Differentiate by each part of the position that the graph takes, and join what comes of it.
+
+    By the position as a whole, every part would be added to a vector of zeros of its own.
+    """
+    parts, is_taken_whole = _parts_of(output, position)
     try:
-        return pytensor.grad(output, position, disconnected_inputs="ignore")
+        slopes: Any = pytensor.grad(output, list(parts), disconnected_inputs="ignore") if parts else []
+        # Simplifying may find that the position does not matter, or only its shape.
+        rest = pytensor.grad(output, position, list(parts), "ignore") if is_taken_whole or not parts else 0.0
     except (NotImplementedError, NullTypeGradError) as error:
         reason = unsupported_op(error)
         raise NotImplementedError(
             f"The model has an operation without a gradient ({reason}): pass kernel=pymc_hais.RandomWalk(), which "
             "needs none, or give the operation a gradient."
         ) from error
+    n_dims, end, pieces = position.type.shape[0], 0, []
+    for start, stop in sorted(set(parts.values())):
+        own = [slope.ravel() for slope, span in zip(slopes, parts.values(), strict=True) if span == (start, stop)]
+        pieces += [pt.zeros(start - end, position.dtype), functools.reduce(pt.add, own)]
+        end = stop
+    pieces = [one for one in (*pieces, pt.zeros(n_dims - end, position.dtype)) if one.type.shape != (0,)]
+    return rest + pt.concatenate(pieces)
+
+
+def _parts_of(output: TensorVariable, position: TensorVariable) -> tuple[dict[Any, tuple[int, int]], bool]:
+    """Return the parts of the position (D,) that a graph takes, with their ends, and whether it takes anything else.
+
+    A part that overlaps with another one is something else.
+    """
+    parts: dict[Any, tuple[int, int]] = {}
+    is_taken_whole, is_taken = output is position, np.zeros(position.type.shape[0], bool)
+    for node in (node for node in apply_ancestors([output]) if position in node.inputs):
+        first, last = _ends_of(node, len(is_taken))
+        if (first, last) in parts.values() or (first < last and not is_taken[first:last].any()):
+            parts[node.outputs[0]] = first, last
+            is_taken[first:last] = True
+        else:
+            is_taken_whole = True
+    return parts, is_taken_whole
+
+
+def _ends_of(node: Apply, n_dims: int) -> tuple[int, int]:
+    """Return the first place that a node takes of a vector and the one after the last; (0, 0) if these do not tell."""
+    indices = list[Any](node.inputs[1:])
+    if not isinstance(node.op, Subtensor) or not all(isinstance(index, Constant) for index in indices):
+        return 0, 0
+    numbers: Any = [int(index.data) for index in indices]
+    entries: Any = indices_from_subtensor(numbers, node.op.idx_list)
+    places = np.ravel(np.arange(n_dims)[tuple(entries)])
+    return (int(places[0]), int(places[-1]) + 1) if places.size and np.all(np.diff(places) == 1) else (0, 0)
