@@ -12,6 +12,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from platformdirs import user_cache_path
 
 from pymc_hais.core.files import digest
+from pymc_hais.core.process import without_collection
 
 _log = logging.getLogger("pymc.hais")
 
@@ -27,6 +28,7 @@ _LARGEST_CACHE = 2**30
 _LEVEL = "xla_backend_optimization_level"
 
 
+@without_collection
 def compile_program(function: Any, args: tuple, device: Any) -> Any:
     """Compile a program for arguments like these, or find it on disk."""
     is_given = _LEVEL in os.environ.get("XLA_FLAGS", "")  # the user's choice

@@ -1,5 +1,6 @@
 """Settings of the process come and go without those of other threads, whenever these come and go."""
 
+import gc
 import itertools
 import os
 import subprocess
@@ -9,7 +10,7 @@ import warnings
 
 import pytest
 
-from pymc_hais.core.process import WhileInside, filtered_warnings, one_thread
+from pymc_hais.core.process import WhileInside, filtered_warnings, one_thread, without_collection
 
 
 def heard(*messages):
@@ -94,6 +95,17 @@ def test_a_setting_is_made_by_the_first_thread_and_taken_back_by_the_last():
     may_leave.set()
     other.join()
     assert log == ["made", "taken back"]
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_garbage_is_left_alone_inside_and_collected_as_before_after_it(was_on):
+    (gc.enable if was_on else gc.disable)()
+    try:
+        with without_collection, without_collection:
+            assert not gc.isenabled()
+        assert gc.isenabled() == was_on
+    finally:
+        gc.enable()
 
 
 LATE = """
