@@ -3,51 +3,11 @@
 Importing this package makes ``pm.sample_hais`` available.
 """
 
-import importlib as _importlib
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-
 import pymc as _pymc
+from lazy_loader import attach_stub as _attach_stub
 
-if _TYPE_CHECKING:
-    from pymc_hais.calls.public import *  # noqa: F403
-
-__all__ = [  # noqa: F405
-    "HAIS",
-    "BayesFactor",
-    "Box",
-    "CompiledModel",
-    "Finding",
-    "FlatDiscrete",
-    "Gaussian",
-    "Gibbs",
-    "Hamiltonian",
-    "LinearConstraints",
-    "LogBayesFactor",
-    "LogZEstimate",
-    "Mixture",
-    "PersistentHMC",
-    "RandomWalk",
-    "StudentT",
-    "average",
-    "bridge",
-    "compare",
-    "compile",
-    "estimates",
-    "extend",
-    "fit",
-    "inclusion_probabilities",
-    "learning",
-    "log_likelihood",
-    "log_marginal_likelihood",
-    "paper_settings",
-    "prior_sensitivity",
-    "sample_hais",
-    "savage_dickey",
-    "save_plan",
-    "summary",
-    "validate",
-]
-
+# What public names need takes seconds to load.
+_load, __dir__, __all__ = _attach_stub(__name__, __file__)
 __version__ = "0.3.0"
 
 
@@ -56,19 +16,14 @@ _REMOVED = {"LocallyBalanced": "pass `kernel=pymc_hais.Gibbs()`, or leave `kerne
 
 
 def __getattr__(name: str) -> object:
-    """Load public names where they are asked for: what they need takes seconds, and the plots more of them."""
-    if name == "plots":
-        return _importlib.import_module("pymc_hais.plots")
     if name in _REMOVED:
         raise AttributeError(f"pymc_hais.{name} was removed: {_REMOVED[name]}.")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value = getattr(_importlib.import_module("pymc_hais.calls.public"), name)
-    return value
+    from pymc_hais.core.process import without_collection
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "plots"})
+    with without_collection:
+        return _load(name)
 
 
 def _of_pymc(name: str) -> object:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pymc_hais.calls.public import sample_hais
+from pymc_hais import sample_hais
 from tests.front_door import estimate
 from tests.quick import one_mean
 

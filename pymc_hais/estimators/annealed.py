@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.schedules import SHORTEST
@@ -136,7 +136,7 @@ def estimate_from(
     variance = relative_variance(log_z, masses, parts)
     log_variance = float(np.log1p(variance.pooled))
     se = float(np.sqrt(log_variance))
-    reach = float(student_t.ppf(0.975, variance.dof)) * se
+    reach = float(stdtrit(variance.dof, 0.975)) * se
     centre = value + 0.5 * log_variance
     estimate = LogZEstimate(value, se, centre - reach, centre + reach, estimator=estimator, per_chain=per_chain)
     shares = population_shares(log_z)

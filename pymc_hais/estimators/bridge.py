@@ -5,10 +5,9 @@ is Bennett's acceptance ratio (1976, J. Comput. Phys. 22, 245-268), with the pat
 Both samples count where they overlap, so no term is larger than one: there is no heavy tail.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from arviz_stats.base import array_stats
 from scipy.optimize import brentq
 from scipy.special import log_expit
 
@@ -80,7 +79,7 @@ def effective_draws(values: np.ndarray) -> float:
     if not np.ptp(values) > 0.0:
         return float(values.size)
     with one_thread:
-        return float(array_stats.ess(values, method="mean"))
+        return float(_array_stats().ess(values, method="mean"))
 
 
 def rhat_of(values: np.ndarray) -> float:
@@ -89,7 +88,14 @@ def rhat_of(values: np.ndarray) -> float:
         return 1.0
     with one_thread:
         halves = np.array_split(values[:, : 2 * (values.shape[1] // 2)], 2, axis=1)
-        return float(array_stats.rhat(np.concatenate(halves)))
+        return float(_array_stats().rhat(np.concatenate(halves)))
+
+
+def _array_stats() -> Any:
+    """Load what ArviZ has for arrays, a second of imports, when it is needed."""
+    from arviz_stats.base import array_stats
+
+    return array_stats
 
 
 def average_bridges(log_z: np.ndarray, variances: np.ndarray) -> tuple[float, float]:

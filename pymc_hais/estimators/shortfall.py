@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from pymc_hais.core.weights import clean, log_mean_exp
 
@@ -157,13 +157,14 @@ def measure_tail(log_ratios: Sequence[np.ndarray], autocorrelation_time: float =
 def _measure(log_ratio: np.ndarray) -> tuple[float, float]:
     if log_ratio.size == 0:
         return 0.0, 0.0
-    reach = float(norm.ppf(_LIMITS.quantile))
+    reach = float(ndtri(_LIMITS.quantile))
     with np.errstate(over="ignore"):  # squares beyond floating point: of such a spread no tail is heavy
         sd = float(log_ratio.std())
         end = float(log_ratio.mean()) + reach * sd
     excess = max(float(np.quantile(log_ratio, _LIMITS.quantile)) - end, 0.0)
     # Standard error of a normal sample's quantile.
-    chance = sd * np.sqrt(_LIMITS.quantile * (1.0 - _LIMITS.quantile) / log_ratio.size) / norm.pdf(reach)
+    density = np.exp(-0.5 * reach**2) / np.sqrt(2.0 * np.pi)
+    chance = sd * np.sqrt(_LIMITS.quantile * (1.0 - _LIMITS.quantile) / log_ratio.size) / density
     if excess < max(_LIMITS.least_excess, _LIMITS.significant * chance):
         return excess, 0.0
     return excess, max(float(np.mean(log_ratio > end)) - (1.0 - _LIMITS.quantile), 0.0)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import f as f_distribution
+from scipy.special import fdtrc
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_mean_exp, pool
@@ -72,5 +72,5 @@ def _disagreement(variance: Variance) -> float:
     if variance.between_dof == 0 or variance.within_dof == 0 or variance.between < 1e-9**2:
         return 0.0
     ratio = variance.between / variance.within if variance.within > 0 else np.inf
-    chance = f_distribution.sf(ratio, variance.between_dof, variance.within_dof)
+    chance = fdtrc(variance.between_dof, variance.within_dof, ratio)
     return float(np.sqrt(ratio)) if chance <= 1e-4 else 0.0  # probability of a finding although the chains agree

@@ -7,9 +7,8 @@ computed from the same weights: intervals then miss log Z upwards.  The tail its
 from typing import NamedTuple
 
 import numpy as np
-from arviz_stats.base import array_stats
 
-from pymc_hais.core.process import filtered_warnings
+from pymc_hais.core.weights import log_sum_exp
 
 
 class _Tail(NamedTuple):
@@ -38,10 +37,28 @@ def pareto_k(masses: np.ndarray) -> float:
         return -np.inf
     # The fit takes clusters of equal sizes for a tail: blur them, by less than a tail would span.
     log_masses = log_masses + 0.5 * _TAIL.factor * np.random.default_rng(0).normal(size=log_masses.size)
-    with filtered_warnings("ignore"):
-        # ArviZ expects log densities of what is left out, whose weights are their reciprocals.
-        _, k = array_stats.psislw(-log_masses)
-    return float(k) if np.isfinite(k) else -np.inf
+    masses = np.exp(np.sort(log_masses)[-n_tail - 1 :] - log_masses.max())
+    k = fit_shape(masses[1:] - masses[0])
+    return k if np.isfinite(k) else -np.inf
+
+
+@np.errstate(all="ignore")
+def fit_shape(excesses: np.ndarray) -> float:
+    """Fit the shape of a generalised Pareto distribution to n sorted excesses over a limit.
+
+    The estimate is that of Zhang & Stephens (2009), Technometrics 51, 316-325, shrunk as in appendix C of Vehtari et
+    al. (2024).  ArviZ has the same, but its import takes a tenth of a short call.
+    """
+    n, n_points = len(excesses), 30 + int(np.sqrt(len(excesses)))
+    quartile = excesses[int(n / 4 + 0.5) - 1]
+    if quartile <= excesses[0]:
+        return np.nan
+    theta = 1.0 / excesses[-1] + (1.0 - np.sqrt(n_points / (np.arange(n_points) + 0.5))) / (3.0 * quartile)
+    shapes = np.log1p(-theta[:, None] * excesses).mean(axis=1)
+    log_likelihood = n * (np.log(-theta / shapes) - shapes - 1.0)
+    theta = np.exp(log_likelihood - log_sum_exp(log_likelihood)) @ theta
+    shape = float(np.log1p(-theta * excesses).mean())
+    return (n * shape + 10.0 * 0.5) / (n + 10.0)
 
 
 def unseen_share(masses: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri
 
 
 class _Sizes(NamedTuple):
@@ -60,7 +60,7 @@ def find_suspects(positions: np.ndarray, slopes: np.ndarray, blocks: np.ndarray,
     # The identity does not show whether the density, too, ends where the draws do.
     ends, outer = (np.quantile(z, [p, 1 - p], axis=0) for p in (0.0, 0.01))
     has_hard_edge = (np.abs(outer - ends) < _SIZES.hard_edge).any(axis=0)
-    excess = np.where(has_hard_edge, 1.0, largest / stats.norm.isf(level / (2 * n_tests)))
+    excess = np.where(has_hard_edge, 1.0, largest / -ndtri(level / (2 * n_tests)))
     suspects = []
     for variable in np.unique(variables[excess >= 1])[::-1]:
         own = np.flatnonzero(variables == variable)

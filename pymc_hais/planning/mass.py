@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from pymc_hais.core.seeds import Branch, PilotNumber, Seeds, Use
 from pymc_hais.density import (
@@ -142,8 +142,8 @@ def _estimate_share(kept: int, n: int, log_factor: float) -> LogZEstimate:
 
     The interval is that of Clopper & Pearson (1934).
     """
-    lower = beta.ppf(0.025, kept, n - kept + 1)
-    upper = beta.ppf(0.975, kept + 1, n - kept) if kept < n else 1.0
+    lower = betaincinv(kept, n - kept + 1, 0.025)
+    upper = betaincinv(kept + 1, n - kept, 0.975) if kept < n else 1.0
     se = math.sqrt((n - kept + 0.5) / (kept * n))  # also where no draw was lost
     value, low, high = (float(log_factor + np.log(one)) for one in (kept / n, lower, upper))
     return LogZEstimate(value, se, low, high)

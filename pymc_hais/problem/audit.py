@@ -9,7 +9,7 @@ gradient to be screened by: those that PyMC does not draw itself are all suspect
 from typing import NamedTuple, NoReturn
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.core.records import ParticleState
@@ -184,7 +184,7 @@ def check_odds(problem: Problem, state: ParticleState) -> None:
             p = 1.0 / (1.0 + np.exp(-state.grad_reference[:, own]))
         variance = np.sum(p * (1.0 - p), axis=0)
         excess = np.abs(np.sum(state.position[:, own] - p, axis=0))
-        limit = norm.isf(LIMITS.false_alarm / (2 * problem.layout.n_sites)) * np.sqrt(variance)
+        limit = -ndtri(LIMITS.false_alarm / (2 * problem.layout.n_sites)) * np.sqrt(variance)
         if np.any((variance > _SIZES.least_variance) & (excess > limit)):
             refuse_mismatch(problem.model, [problem.layout.owner_of(block.start)], problem.reference)
 

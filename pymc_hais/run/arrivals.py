@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import ks_2samp
+from scipy.special import kolmogorov
 
 from pymc_hais.core.annealing import move
 from pymc_hais.core.records import ParticleState
@@ -103,6 +103,18 @@ class Arrivals(NamedTuple):
         return 0 if self.are_elsewhere or self.are_late or self.n_arrived < self.fewest else self.n_arrived
 
 
+def kolmogorov_smirnov(first: np.ndarray, second: np.ndarray) -> float:
+    """Return the p-value of the test that two samples (n,) and (m,) have one distribution.
+
+    The limit for large samples, with the correction of Stephens (1970), J. R. Stat. Soc. B 32, 115-122.  SciPy's import
+    of its tests takes a tenth of a short call.
+    """
+    both = np.concatenate([first, second])
+    shares = [np.searchsorted(np.sort(one), both, side="right") / len(one) for one in (first, second)]
+    size = np.sqrt(len(first) * len(second) / (len(first) + len(second)))
+    return float(kolmogorov((size + 0.12 + 0.11 / size) * np.abs(shares[0] - shares[1]).max()))
+
+
 def compare(
     chains: Ends, log_weights: np.ndarray, particles: Ends, excess: float = 0.0, had_arrived: np.ndarray | None = None
 ) -> Arrivals:
@@ -131,7 +143,7 @@ def compare(
     weights = np.exp(log_weights - log_sum_exp(log_weights))
     arrived = chains.take(has_arrived)
     pairs = [*zip(arrived.positions.T, particles.positions.T, strict=True), (arrived.log_joint, particles.log_joint)]
-    least = min(float(ks_2samp(*pair, method="asymp").pvalue) for pair in pairs)
+    least = min(kolmogorov_smirnov(*pair) for pair in pairs)
     return Arrivals(
         n_arrived=int(has_arrived.sum()),
         n_elsewhere=int(is_elsewhere.sum()),

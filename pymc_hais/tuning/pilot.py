@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import rankdata
 
 from pymc_hais.core.annealing import Report
 from pymc_hais.core.protocols import Engine
@@ -328,7 +327,7 @@ def next_beta(log_ratio: np.ndarray, beta: float, share: float) -> float:
 
 def rank_correlation(before: np.ndarray, after: np.ndarray) -> float:
     """Spearman's correlation; zero where one of the two does not vary."""
-    ranks = rankdata([before, after], axis=1)
+    ranks = np.array([np.unique(one, return_inverse=True)[1] for one in (before, after)])
     return float(np.corrcoef(ranks)[0, 1]) if np.all(np.ptp(ranks, axis=1) > 0.0) else 0.0
 
 

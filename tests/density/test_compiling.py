@@ -9,10 +9,12 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.traversal import apply_ancestors
 from pytensor.tensor.special import logsumexp, softmax
+from pytensor.tensor.subtensor import IncSubtensor
 
 from pymc_hais.density import build_density, build_layout
-from pymc_hais.density.compat import without_initvals
+from pymc_hais.density.compat import find_rng_nodes, reseed_rngs, without_initvals
 from pymc_hais.density.compiling import (
     compile_density,
     compile_interpreted,
@@ -20,6 +22,7 @@ from pymc_hais.density.compiling import (
     quiet_compilation,
     untraced,
 )
+from pymc_hais.density.density import gradient_of
 from pymc_hais.references.forward import forward_graph
 
 X = pt.vector("x", shape=(3,), dtype="float64")
@@ -149,3 +152,43 @@ def test_sums_and_products_of_more_operands_than_numpy_takes_are_interpreted(com
     function = compile_interpreted([X], [combine(*[X + 0.01 * i for i in range(40)])])
     terms = VALUE[:, None] + 0.01 * np.arange(40)
     np.testing.assert_allclose(function(VALUE)[0], terms.prod(1) if combine is pt.mul else terms.sum(1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [2.5, np.array([1.0, 3.0])])
+@pytest.mark.parametrize("shape", [None, (4, 2)])
+@pytest.mark.parametrize("distribution", [pm.HalfNormal, pm.HalfCauchy])
+def test_interpreted_draws_of_half_distributions_are_those_of_pytensor(distribution, shape, scale):
+    drawn = distribution.dist(scale, **({} if shape is None else {"shape": shape}))
+    draws = []
+    for function in (compile_interpreted([], [drawn]), pm.compile([], [drawn], mode="FAST_COMPILE")):
+        reseed_rngs(find_rng_nodes(function.maker.fgraph.outputs), 5)
+        result = function()
+        draws.append(result[0] if isinstance(result, list) else result)
+    np.testing.assert_array_equal(*draws)
+
+
+_P = pt.vector("position", shape=(9,), dtype="float64")
+#: Functions of parts of a vector: next to each other, with gaps, twice the same, one element, and more than parts.
+_PARTS = {
+    "all of it": lambda: pt.sum(_P[:4] ** 2) * pt.exp(_P[4]) + pt.sum(pt.log1p(_P[5:] ** 2)),
+    "a gap": lambda: pt.sum(_P[1:3] ** 2) + _P[-2] ** 3,
+    "twice": lambda: pt.sum(_P[1:5] ** 2) + pt.sum(pt.exp(pt.identity(_P)[1:5])) * _P[0],
+    "overlapping": lambda: pt.sum(_P[:5] ** 2) * pt.sum(pt.sin(_P[3:])),
+    "the whole, too": lambda: pt.sum(_P**3) * pt.exp(_P[2]) + pt.sum(_P[4:6] ** 2),
+    "by index": lambda: pt.sum(_P[np.array([3, 0, 3])] ** 2) * _P[1],
+    "backwards": lambda: pt.sum(_P[::-1][:3] ** 2 * _P[6:]),
+    "none of it": lambda: pt.constant(2.0) * pt.constant(3.0),
+}
+
+
+@pytest.mark.parametrize("name", _PARTS)
+def test_the_gradient_by_parts_is_that_by_the_whole(name):
+    output = _PARTS[name]()
+    expected = pytensor.grad(output, _P, disconnected_inputs="ignore")
+    function = compile_interpreted([_P], [gradient_of(output, _P), expected])
+    np.testing.assert_allclose(*function(np.linspace(-0.9, 1.3, 9)), rtol=1e-13)
+
+
+def test_a_gradient_by_parts_adds_no_part_to_zeros():
+    nodes = apply_ancestors([gradient_of(_PARTS["all of it"](), _P)])
+    assert not any(isinstance(node.op, IncSubtensor) for node in nodes)

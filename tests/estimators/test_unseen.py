@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from arviz_stats.base import array_stats
 
 from pymc_hais.estimators.annealed import estimate_log_z
-from pymc_hais.estimators.unseen import pareto_k, unseen_parts, unseen_share
+from pymc_hais.estimators.unseen import fit_shape, pareto_k, unseen_parts, unseen_share
 from tests.runs import build_run, pareto, temperature
 from tests.statistical import assert_share
 
@@ -14,6 +15,17 @@ def test_pareto_k_recovers_the_shape(shape):
     masses = pareto(shape, 20_000).reshape(4, -1)
     np.testing.assert_allclose(pareto_k(masses / masses.sum()), shape, atol=0.15)
     np.testing.assert_allclose(pareto_k(1e-9 * masses), pareto_k(masses), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [0.1, 0.7, 2.0])
+@pytest.mark.parametrize("n", [30, 2000])
+def test_the_shape_of_a_tail_is_that_of_arviz(shape, n):
+    weights = np.sort(pareto(shape, n))
+    n_tail = int(min(0.2 * n, 3.0 * np.sqrt(n)))
+    # ArviZ takes log densities of what is left out, whose weights are their reciprocals.
+    _, expected = array_stats.psislw(-np.log(weights))
+    found = fit_shape(weights[-n_tail:] - weights[-n_tail - 1])
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_pareto_k_of_few_or_equal_masses_does_not_alarm():

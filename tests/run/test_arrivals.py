@@ -6,12 +6,13 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+from scipy import stats
 from scipy.special import gammaln
 
 from pymc_hais.calls import stages
 from pymc_hais.core.records import Ladder, Schedule
 from pymc_hais.problem.building import build_problem
-from pymc_hais.run.arrivals import Arrivals, Ends, compare
+from pymc_hais.run.arrivals import Arrivals, Ends, compare, kolmogorov_smirnov
 from pymc_hais.run.plan import Fallback
 from pymc_hais.run.populations import anneal_alive
 from tests.front_door import estimate
@@ -30,6 +31,15 @@ def ends(positions, log_ratio=None, width=1.0):
 
 
 PARTICLES = ends(RNG.normal(size=(2000, 3)))
+
+
+@pytest.mark.parametrize(("n", "m"), [(8, 2000), (40, 50), (300, 2000)])
+def test_the_test_of_two_samples_is_about_that_of_scipy(n, m):
+    rng = np.random.default_rng(0)
+    for shift in (0.0, 0.3, 1.0):
+        samples = rng.normal(size=n), rng.normal(shift, 1.0, size=m)
+        exact = stats.ks_2samp(*samples, method="exact").pvalue
+        np.testing.assert_allclose(kolmogorov_smirnov(*samples), exact, rtol=0.2, atol=1e-12)
 
 
 def test_chains_that_end_among_the_particles_confirm_a_fit():

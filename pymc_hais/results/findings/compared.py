@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 import numpy as np
-from scipy.stats import kstest
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.estimators import Finding, LogZEstimate
@@ -72,6 +71,8 @@ def check_validation(bounds: Mapping[str, np.ndarray], ranks: Mapping[str, np.nd
             f"{int(gap.argmax())}.",
             "Pass a larger `n_temperatures`, or more `draws`.",
         )
+    from scipy.stats import kstest  # half a second, which other calls need not take
+
     columns = [(name, column) for name, values in ranks.items() for column in values.reshape(len(values), -1).T]
     # One false alarm in a thousand calls, over all parameters together.
     off = {name for name, column in columns if len(columns) * kstest(column, "uniform").pvalue < 1e-3}

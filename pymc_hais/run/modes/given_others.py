@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from pymc_hais.core.ascent import GoesOn, ascend
 from pymc_hais.core.records import AnnealingRun
@@ -154,7 +154,7 @@ def _seems_missed(peaks: list[Peak], particles: Particles, is_free: np.ndarray) 
     """Whether a conditional mode should, by Laplace's approximation, have far more particles than the run has."""
     log_masses = np.array([peak.log_mass for peak in peaks])
     expected = np.exp(log_masses - log_sum_exp(log_masses))
-    z, reach = particles.positions[:, is_free], chi2.ppf(_SEARCH.around, is_free.sum())
+    z, reach = particles.positions[:, is_free], chdtri(is_free.sum(), 1.0 - _SEARCH.around)
     weights = np.exp(particles.log_weights)
     present = np.array([weights[peak.squared_distance(z) < reach].sum() for peak in peaks])
     return bool(np.any((expected > _SEARCH.share) & (expected > _SEARCH.times * present)))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_sum_exp, pool
@@ -66,7 +66,7 @@ def regions_of(peaks: list[Peak], z: np.ndarray) -> np.ndarray:
     """Return the number of the region around each position, (n,): the densest where several overlap, K for none."""
     distance = np.stack([peak.squared_distance(z) for peak in peaks])
     log_density = np.array([[peak.value] for peak in peaks]) - 0.5 * distance
-    log_density[distance > chi2.ppf(_INSIDE, z.shape[1])] = -np.inf
+    log_density[distance > chdtri(z.shape[1], 1.0 - _INSIDE)] = -np.inf
     return np.where(np.isfinite(log_density).any(axis=0), log_density.argmax(axis=0), len(peaks))
 
 
@@ -82,7 +82,7 @@ def are_outside(problem: Problem, run: AnnealingRun, of_peaks: Problem, peaks: l
     positions = run.positions
     with np.errstate(all="ignore"):
         z = of_peaks.to_coordinates(problem.to_model(positions))[:, : len(peaks[0].position)]
-    reach = chi2.ppf(_NEARLY_ALL, z.shape[1])
+    reach = chdtri(z.shape[1], 1.0 - _NEARLY_ALL)
     return ~np.any([peak.squared_distance(z) < reach for peak in peaks], axis=0)
 
 
