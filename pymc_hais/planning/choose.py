@@ -16,10 +16,11 @@ from pymc_hais.planning.follow import follow_known
 from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.mass import measure_for_fit, measure_mass
 from pymc_hais.planning.modes.fields import try_fields_first
-from pymc_hais.planning.modes.near import try_mode_first
+from pymc_hais.planning.modes.near import start_on_hill, try_mode_first
 from pymc_hais.planning.modes.reference import add_modes
 from pymc_hais.planning.starts import GivenDraws, Search, Strategy, is_auto, takes_fit
 from pymc_hais.problem.problem import Problem
+from pymc_hais.problem.refusals import TooFarError
 from pymc_hais.run.plan import Fallback, Plan
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
@@ -44,7 +45,13 @@ def choose(search: Search) -> tuple[Problem, Plan]:
         search = measure_mass(search if search.points is None else add_modes(search))
     problem = search.problem
     check_counters(search.runner.sampling.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
-    return _try([*AT_ONCE, *BY_PILOTS], search)
+    try:
+        return _try([*AT_ONCE, *BY_PILOTS], search)
+    except TooFarError:
+        on_hill = start_on_hill(problem, search.runner) if is_auto(search.reference) else ""
+        if isinstance(on_hill, str):
+            raise
+        return on_hill.start
 
 
 def _try(strategies: Sequence[Strategy], search: Search) -> tuple[Problem, Plan]:

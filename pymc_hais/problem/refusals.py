@@ -97,6 +97,10 @@ def _directions(
     return found
 
 
+class TooFarError(RuntimeError):
+    """A pilot ended far from the target."""
+
+
 def refuse_distance(problem: Problem, error: EndlessPilotError) -> NoReturn:
     """Raise an error with advice after a pilot that ended far from the target."""
     layout, label, is_prior = problem.layout, problem.label, problem.is_prior
@@ -109,4 +113,4 @@ def refuse_distance(problem: Problem, error: EndlessPilotError) -> NoReturn:
     if distance > _LIMITS.away and is_prior:
         advice = f"Standardise the data, give `{name}` a wider prior or one that is nearer{modes}."
     sign = f" {_SIGN}" if problem.model.potentials else ""
-    raise RuntimeError(f"{error}{where}. The target is too far from {label}. {advice}{sign}") from None
+    raise TooFarError(f"{error}{where}. The target is too far from {label}. {advice}{sign}") from None

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.special import gammaln
 
 from pymc_hais import LinearConstraints
 from pymc_hais.core.noise import check_counters
@@ -19,6 +20,7 @@ from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import CHUNK, Compiler
 from pymc_hais.references import Box, Gaussian, StudentT
 from pymc_hais.runner.ledger import PILOT
+from tests.front_door import estimate
 from tests.runs import build_pilot, call_of
 
 
@@ -218,3 +220,25 @@ def test_a_short_round_of_all_rows_judges_a_fit(values, errors, reason):
     found = fitted_starts._accept(fit, SimpleNamespace(best=prior))
     assert reason in (fit.reason if found is fit else found)
     assert (found is fit) == ("alone" in reason)
+
+
+def test_a_hill_that_no_pilot_reaches_is_climbed():
+    """A prior of 200 standard deviations from the data: log Z is that of a negative binomial distribution."""
+    y = np.random.default_rng(0).poisson(1000, size=200)
+    with pm.Model() as model:
+        pm.Poisson("y", pm.Gamma("rate", 9000.0, 900.0), observed=y)
+    value, idata = estimate(model, random_seed=1)
+    a, b, n, total = 9000.0, 900.0, len(y), float(y.sum())
+    exact = a * np.log(b) - gammaln(a) + gammaln(a + total) - (a + total) * np.log(b + n) - gammaln(y + 1.0).sum()
+    np.testing.assert_allclose(value.value, exact, rtol=0.0, atol=5.0 * value.se + 1e-3)
+    assert "Climbs end at one mode" in idata["posterior"].attrs["reference_reason"]
+    assert idata["posterior"].attrs["n_gradients_pilot"] > 0
+
+
+def test_a_target_too_far_away_that_may_have_other_hills_is_refused():
+    y = np.random.default_rng(0).poisson(1000, size=200)
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 9000.0, 900.0)
+        pm.Poisson("y", rate + 1e-9 * rate**2, observed=y)
+    with pytest.raises(RuntimeError, match="standard deviations of the prior away .* or pass a point of the target"):
+        estimate(model, random_seed=1)

@@ -183,7 +183,9 @@ class _Reader:
         """Whether a condition is that affine terms are within constant bounds."""
         if parts := _conjuncts(condition):
             return all(map(self._is_box, parts))
-        is_bound = isinstance(scalar_op(condition), ps.GE | ps.LE)
+        if self._of(condition) == _CONSTANT:
+            return True
+        is_bound = isinstance(scalar_op(condition), ps.GE | ps.GT | ps.LE | ps.LT)
         return is_bound and {self._of(one) for one in condition.owner.inputs} == {_AFFINE, _CONSTANT}
 
     def _holds(self, condition: Variable) -> bool:

@@ -129,8 +129,26 @@ def try_mode_first(problem: Problem, runner: Runner) -> Trial | str:
     problem : Problem
         Compiled for the first start.
     """
-    if runner.sampling.estimators or not _is_offered(problem):
+    is_costly = problem.engine.grain(CHUNK) < CHUNK  # as wide as this, a program of its own for few particles pays
+    if not is_costly or is_hierarchy(problem) or not _can_start_near(problem, runner):
         return ""
+    return _start_near(problem, runner)
+
+
+def start_on_hill(problem: Problem, runner: Runner) -> Trial | str:
+    """Return a start from the top of a density that is proven to have one hill, however far it is; or a reason why not.
+
+    Parameters
+    ----------
+    problem : Problem
+        Compiled for the first start, from where a pilot did not reach the target.
+    """
+    if not _can_start_near(problem, runner) or not is_one_hill(problem):
+        return "the density is not proven to have one hill."
+    return _start_near(problem, runner)
+
+
+def _start_near(problem: Problem, runner: Runner) -> Trial | str:
     joint = Joint(problem, runner.paying(PILOT))
     judged = _find(problem, joint, runner)
     if isinstance(judged, str):
@@ -186,15 +204,14 @@ def judge(near: Problem, joint: Joint, rng: np.random.Generator) -> Judged:
     return Judged(near, z, log_weights, log_z, share, pareto_k(np.exp(log_weights - log_weights.max())))
 
 
-def _is_offered(problem: Problem) -> bool:
-    """Whether the model has one costly density and a normalised prior without variable scales or locations."""
+def _can_start_near(problem: Problem, runner: Runner) -> bool:
+    """Whether a mode is of use: the path is the usual one, from a normalised prior, and the density can be climbed."""
     return (
-        problem.fitted is not None
+        not runner.sampling.estimators
+        and problem.fitted is not None
         and problem.is_prior
         and can_climb(problem)
-        and problem.engine.grain(CHUNK) < CHUNK  # as wide as this, a program of its own for few particles pays
         and problem.is_integral
-        and not is_hierarchy(problem)
         and not unnormalised_priors(problem.model)
     )
 

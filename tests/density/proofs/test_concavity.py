@@ -68,6 +68,16 @@ def test_nothing_else_is(name):
     assert not proven(regression(NOT_PROVEN[name]))
 
 
+@pytest.mark.parametrize(
+    "rate", [lambda: pm.LogNormal("rate"), lambda: pm.Gamma("rate", 9.0, 2.0), lambda: pm.Exponential("rate", 1.0)]
+)
+def test_rates_of_one_hill_are_proven(rate):
+    """Their logarithm is bounded, because PyMC asks for a rate that is above zero."""
+    with pm.Model() as model:
+        pm.Gamma("y", 3.0, rate(), observed=[0.2, 4.0])
+    assert proven(model)
+
+
 def test_counts_of_no_exposure_do_not_hide_the_one_hill():
     """An exposure of zero makes a rate of zero for all positions, which PyMC's density asks about."""
     exposures = np.arange(40) % 3
@@ -194,6 +204,13 @@ KNOWN = {
         Curvature.UNKNOWN,
     ),
     "branches that weights choose": (lambda x: pt.switch(SOME * pt.exp(x) > 0.0, -x, pt.sqr(x)), Curvature.CONVEX),
+    "within open bounds": (
+        lambda x: pt.switch(pt.and_(SOME, pt.and_(x > -1.0, x[::-1] < 2.0)), -pt.sqr(x), -np.inf),
+        Curvature.CONCAVE,
+    ),
+    "convex within bounds": (lambda x: pt.switch(x > -1.0, pt.sqr(x), -np.inf), Curvature.UNKNOWN),
+    "beyond bounds on both sides": (lambda x: pt.switch(pt.sqr(x) > 1.0, -pt.sqr(x), -np.inf), Curvature.UNKNOWN),
+    "finite beyond bounds": (lambda x: pt.switch(x > -1.0, -pt.sqr(x), -9.0), Curvature.UNKNOWN),
     "branches where a number is infinite": (
         lambda x: pt.switch(pt.eq(x + np.array([0.0, np.inf]), np.inf), pt.sqr(x), -pt.sqr(x)),
         Curvature.UNKNOWN,
