@@ -128,7 +128,7 @@ def test_the_density_knows_no_sampler_and_few_folders_know_the_latent_fields():
         known[name] <= {"core", "density", "latent"} for name in MODULES if name.startswith(("density/", "latent/"))
     )
     users = {name.rpartition("/")[0] for name in MODULES if "latent" in known[name]}
-    assert users == {"density/coordinates", "latent", "planning", "problem", "results"}
+    assert users == {"density/coordinates", "latent", "latent/rows", "planning", "problem", "results"}
 
 
 def test_no_import_cycles():

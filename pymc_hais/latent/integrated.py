@@ -16,7 +16,8 @@ import pymc as pm
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, untraced
 from pymc_hais.density.layout import Layout, build_layout, on_position
 from pymc_hais.density.outputs import batch_over_rows
-from pymc_hais.latent import conjugate, rows
+from pymc_hais.latent import conjugate
+from pymc_hais.latent.rows import find
 
 #: Elements that are drawn at a time.
 _DRAWN = 1_000_000
@@ -105,7 +106,7 @@ class Unchanged:
 
 def may_integrate(model: pm.Model) -> bool:
     """Whether a look at a model's variables leaves it open that some can be integrated out."""
-    return any(rows.is_candidate(rv) or conjugate.is_candidate(rv) for rv in model.free_RVs)
+    return any(find.is_candidate(rv) or conjugate.is_candidate(rv) for rv in model.free_RVs)
 
 
 @untraced
@@ -117,7 +118,7 @@ def integrate(model: pm.Model) -> Integrated | None:
     frozen, whole = freeze_dims_and_data(model), build_layout(model)
     if whole.n_sites or whole.dtype != np.float64:  # in single precision digits would be lost
         return None
-    solution: Solution | None = rows.find_normal(frozen, whole) or conjugate.find_conjugate(frozen, whole)
+    solution: Solution | None = find.find_normal(frozen, whole) or conjugate.find_conjugate(frozen, whole)
     if solution is None or len(solution.owners) == len(whole.owners):
         return None
     of_whole = _compile(frozen, whole, frozen.logp())

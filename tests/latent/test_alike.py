@@ -5,7 +5,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_hais.latent import rows
+from pymc_hais.latent.rows import rows
 from tests.latent.integrals import assert_exact
 
 RNG = np.random.default_rng(4)

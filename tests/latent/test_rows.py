@@ -9,8 +9,8 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 import pymc_hais
-from pymc_hais.latent import rows
 from pymc_hais.latent.integrated import integrate
+from pymc_hais.latent.rows import rows
 from pymc_hais.problem.kept import find_integrated
 from tests.latent.integrals import assert_exact
 from tests.statistical import assert_mean

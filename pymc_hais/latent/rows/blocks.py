@@ -146,6 +146,62 @@ class Mode(_WithDerivatives, WrittenLast):
         return [sum(pt.log(roots[i, i]) for i in range(width)), *mode, *of_matrix]
 
 
+class BoundMode(_WithDerivatives, WrittenLast):
+    """Those of all blocks together, where the elements of some columns sum to zero; see :class:`Bounds`.
+
+    All entries of A have the length of g.
+    """
+
+    __props__ = ("bound",)
+    bound: tuple[int, ...]  # the columns that sum to zero
+    layouts = (triangle,)
+
+    def build_inner_graph(self, *given: Any) -> list[Any]:
+        """Factor A, and take away what the sums take."""
+        width = self.width(len(given))
+        matrix, gradient = _split(given, width, *self.layouts)
+        factor = factor_alone(pt, matrix, gradient)
+        bounds = Bounds(factor, self.bound)
+        of_matrix = [(0.5 if i == j else 1.0) * bounds.covariance(i, j) for i, j in triangle(width)]
+        return [bounds.log_root, *bounds.keep(factor.mode), *of_matrix]
+
+
+class Bounds:
+    """A normal of blocks that stand alone, given that the elements of some columns sum to zero.
+
+    With the unit rows ``C = 1' / sqrt(n)`` of these columns and the covariance ``S = A^-1``, it has the covariance
+    ``S - S C' V^-1 C S`` with ``V = C S C'``, the determinant ``|A| |V|`` of its precision along the columns' other
+    directions, and ``x - S C' V^-1 C x`` follows it where x follows the normal.
+    """
+
+    def __init__(self, factor: Factor, bound: Sequence[int]) -> None:
+        self._bound, width = bound, len(factor.solved)
+        inverse = _inverse(factor.roots, width)
+        self._covariance = {
+            (i, j): sum(inverse[p, i] * inverse[p, j] for p in range(max(i, j), width)) for i, j in square(width)
+        }
+        of_sums = {(a, b): _mean(self._covariance[bound[a], bound[b]]) for a, b in triangle(len(bound))}
+        self._roots = _cholesky(factor.xp, of_sums, len(bound))
+        logs = [factor.xp.log(one[..., 0]) for (a, b), one in self._roots.items() if a == b]
+        self.log_root = factor.log_root + sum(logs)
+
+    def covariance(self, i: int, j: int) -> Any:
+        """Return the covariance of two columns in each block."""
+        left, right = ([self._covariance[one, a] for a in self._bound] for one in (i, j))
+        n = left[0].shape[-1]
+        return self._covariance[i, j] - _dot(_solve(self._roots, left), _solve(self._roots, right)) / n
+
+    def keep(self, columns: Sequence[Any]) -> list[Any]:
+        """Take from columns what makes the sums zero."""
+        means = [_mean(columns[a]) for a in self._bound]
+        shares = _solve_back(self._roots, _solve(self._roots, means))
+        return [one - _dot([self._covariance[i, a] for a in self._bound], shares) for i, one in enumerate(columns)]
+
+
+def _mean(column: Any) -> Any:
+    return column.mean(axis=-1, keepdims=True)
+
+
 class LinkedMode(_WithDerivatives, WrittenOut):
     """Half the log determinant of all linked blocks together, A^-1 g, and the derivatives.
 

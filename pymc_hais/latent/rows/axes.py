@@ -11,10 +11,15 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 
 from pymc_hais.density.compiling import evaluate_known
+from pymc_hais.density.rewrites.graphs import places_of
 from pymc_hais.latent.fields import Field
 
 #: Rows between two chains: more than one that is integrated out couples.
 _APART = 7
+
+
+#: In place of a place in the flat vector: of rows without an element, and of an element that follows from the others.
+NO_ELEMENT, NO_VALUE = -1, -2
 
 
 class Axis(NamedTuple):
@@ -26,6 +31,12 @@ class Axis(NamedTuple):
     sums: Field | None = None  # if its running sums along the last axis have the rows in its place
     where: np.ndarray | None = None  # the row of each element, where some rows have no element
     n_rows: int = 0  # how many rows there are, then
+    is_bound: bool = False  # whether the elements along it sum to zero: they have one value fewer
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each of its places is a row, and nothing more."""
+        return not (self.is_flat or self.sums or self.n_rows or self.is_bound)
 
     @property
     def length(self) -> int:
@@ -57,6 +68,13 @@ class Axis(NamedTuple):
         others = [length for i, length in enumerate(self.shape) if i != self.axis]
         rows = (first + np.arange(self.length)).reshape(*others, self.length)
         return np.moveaxis(rows, -1, self.axis)
+
+    def places(self, start: int) -> list[np.ndarray]:
+        """Return the columns of places in a flat vector, from ``start`` on; rows without an element have none."""
+        if not self.is_bound:
+            return self.columns(np, start + places_of(self.shape), absent=NO_ELEMENT)
+        values = start + places_of((*self.shape[:-1], self.length - 1))
+        return self.columns(np, np.insert(values, self.length - 1, NO_VALUE, axis=-1))
 
     def columns(self, xp: Any, array: Any, absent: float = 0.0) -> list[Any]:
         """Return the columns (..., n) of an array of the variable's shape; rows without an element get `absent`."""
@@ -101,3 +119,27 @@ def find_parts(frozen: pm.Model) -> dict[str, tuple[np.ndarray, int]]:
             if np.unique(places).size == part.type.shape[0]:
                 found[names[part]] = places, whole.type.shape[0]
     return found
+
+
+def bound_density(rv: Any, x: Any) -> Any:
+    """Write the log density of values of ``pm.ZeroSumNormal`` that sum to zero along the last axis.
+
+    It is that along the directions in which they may change; PyMC's own asks whether they sum to zero.
+    """
+    sigma, n = rv.owner.inputs[2], x.type.shape[-1]
+    log_scales = (1.0 - 1.0 / n) * (pt.log(sigma) + 0.5 * np.log(2.0 * np.pi))
+    return (-0.5 * pt.sqr(x / sigma) - log_scales).sum()
+
+
+def to_values(x: np.ndarray) -> np.ndarray:
+    """Return the values (..., n) of elements that sum to zero, as ``ZeroSumTransform`` has them; the last is zero."""
+    n = x.shape[-1]
+    last = x[..., -1:]
+    return np.concatenate([x[..., :-1] - last / (1.0 + np.sqrt(n)), 0.0 * last], axis=-1)
+
+
+def from_values(values: np.ndarray) -> np.ndarray:
+    """Return the elements (..., n) that sum to zero, given their values and a zero."""
+    n = values.shape[-1]
+    total = values.sum(axis=-1, keepdims=True)
+    return np.concatenate([values[..., :-1] - total / (np.sqrt(n) + n), -total / np.sqrt(n)], axis=-1)

@@ -1,0 +1,1 @@
+"""Rows of normal variables that are integrated out exactly."""
