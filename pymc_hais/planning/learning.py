@@ -49,8 +49,10 @@ class _Sizes(NamedTuple):
     #: Temperatures of a reported round, at least, without a prior or a fit with light tails: the path into heavy tails
     #: is long, and the barrier does not show it.
     shortest_heavy: int = 512
-    #: The same where draws around the mode of integrated fields have shown that hardly any are needed.
-    shortest_of_fields: int = 8
+    #: The same where importance draws of the fit have shown that hardly any are needed; and the heaviest tail of their
+    #: weights that says so where nothing is integrated out.
+    shortest_judged: int = 8
+    light_tail: float = 0.25
     final_moves: int = 1  # of draws where nearly all weights are equal
     shortest_scouting: int = 32  # temperatures
     kept_particles: int = 5000  # for a fit, over all rows
@@ -315,8 +317,9 @@ def _shortest(problem: Problem, tail: Tail, mass: PriorMass | None, target_se: f
     if problem.is_near and tail.late.share == 0.0:
         if tail.mass == 0.0:
             return 1
-        if problem.chart is not None and problem.chart.fields:
-            return _SIZES.shortest_of_fields  # of one hill: weights tell of the tail, and its mass is in the error
+        has_fields = problem.chart is not None and problem.chart.fields  # which have one hill
+        if has_fields or (problem.fitted and problem.fitted.tail <= _SIZES.light_tail):
+            return _SIZES.shortest_judged  # weights tell of the tail, and its mass is in the error
     is_light = problem.fitted is not None and problem.fitted.has_light_tails
     has_prior = not (improper_priors(problem.model) or (mass and mass.undrawn))
     # Necks that the bulk's autocorrelation time does not show are of continuous variables.  Discrete ones may have

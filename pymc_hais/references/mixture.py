@@ -111,6 +111,7 @@ class Fitted:
     log_mass_of_other: float = 0.0  # log of what the other reference's density integrates to
     source: str = "the pilot"  # what it was fitted to, for messages
     counting: float = 0.0  # share of importance draws of the shape that count; 0 where none have judged it
+    tail: float = np.inf  # Pareto k of the weights of these draws
     beside: Gaussians | None = None  # only where there is a fit to one row of data
     share_beside: float = 0.0
 

@@ -126,6 +126,23 @@ def test_a_pilot_looks_for_more_where_one_hill_is_not_proven(monkeypatch):
     assert len(asked) == 1
 
 
+@pytest.mark.usefixtures("wide")
+def test_a_target_with_heavier_tails_than_a_gaussian_is_fitted_by_a_student_t():
+    """A few observations leave the scale so uncertain that a Gaussian at the mode would need temperatures."""
+    y = Y[:9]
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu", 0.0, 3.0), pm.HalfNormal("sd", 2.0), observed=y)
+
+    def density(sd, mu):
+        return np.exp(norm.logpdf(y, mu, sd).sum() + 20.0) * norm.pdf(mu, 0.0, 3.0) * halfnorm.pdf(sd, 0.0, 2.0)
+
+    found, idata = estimate(model)
+    label, n_steps, _ = attributes(idata)
+    assert "a Student-t with 8 degrees of freedom fitted to the mode" in label
+    assert n_steps <= 8
+    assert_right(found, np.log(dblquad(density, -6.0, 6.0, 0.05, 12.0)[0]) - 20.0)
+
+
 SPIKE = (6, [(100.0, 0.0, 1.0), (1.0, 0.0, 0.01)], 4.0)
 
 

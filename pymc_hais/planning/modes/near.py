@@ -25,7 +25,7 @@ from pymc_hais.planning.confirm import AGREEMENT, ERRORS, is_one_hill
 from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, adaptation_bias, learn, run_pilots
 from pymc_hais.problem.problem import CHUNK, Problem
-from pymc_hais.references import Fitted, Gaussian
+from pymc_hais.references import Fitted, Gaussian, StudentT
 from pymc_hais.run.modes.climbing import Climbed, Joint, Peak, can_climb, climb, scales_of
 from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.runner import Runner
@@ -51,6 +51,7 @@ class _Search(NamedTuple):
     turns: int = 6  # in which a fit may follow the draws
     good_share: float = 0.6  # share of the draws that must count, where hardly any annealing is needed
     good_tail: float = 0.5  # the heaviest tail of the weights of these draws
+    df: float = 8.0  # degrees of freedom of a fit that has heavier tails than the Gaussian at the mode
     followed: float = 0.3  # share that must count where the fit goes on to follow them
     draws_per_dim: int = 50  # that a fit to draws takes
     #: nats by which the pilot from the fit may come out above its importance draws: it moved where these were not
@@ -93,7 +94,7 @@ class Judged(NamedTuple):
         """Return the problem, which knows of the judgement."""
         fitted = self.problem.fitted
         assert fitted is not None
-        return self.problem.with_fit(replace(fitted, counting=self.share), self.problem.sites)
+        return self.problem.with_fit(replace(fitted, counting=self.share, tail=self.tail), self.problem.sites)
 
 
 def shorten(near: Problem, best: Trial) -> Problem:
@@ -228,13 +229,26 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
     rng = np.random.default_rng(runner.seeds.of(Use.NEAR))
     near = _at(peak, problem)
     for _ in range(_SEARCH.turns):
-        judged = judge(near, joint, rng)
+        judged = _judge_both_tails(near, joint, rng)
         if judged.is_good:
             return judged
         if not np.isfinite(judged.log_z) or _SEARCH.draws_per_dim * problem.layout.n_dims > _SEARCH.draws:
             break
         near = _follow(problem, judged, rng)
     return f"draws around the mode have an effective sample size of {judged.share:.0%} (Pareto k {judged.tail:.1f})."
+
+
+def _judge_both_tails(near: Problem, joint: Joint, rng: np.random.Generator) -> Judged:
+    """Judge a fit and, if it is a Gaussian, a Student-t of its centre and scale; return the one with more that counts.
+
+    The target's tails are mostly heavier than a Gaussian's: a round from there needs temperatures to fill them.
+    """
+    judged, fitted = judge(near, joint, rng), near.fitted
+    assert fitted is not None
+    if isinstance(fitted.shape, StudentT):
+        return judged
+    heavy = replace(fitted, shape=StudentT(_SEARCH.df, fitted.shape.loc, fitted.shape.scale))
+    return max(judge(near.with_fit(heavy, near.sites), joint, rng), judged, key=lambda one: one.share)
 
 
 def _initial(problem: Problem) -> np.ndarray:
