@@ -5,7 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_hais.latent.blocks import LinkedMode, factor_alone, factor_linked, square, triangle
+from pymc_hais.latent.rows.blocks import LinkedMode, factor_alone, factor_linked, square, triangle
 
 RNG = np.random.default_rng(3)
 N = 5
