@@ -7,7 +7,8 @@ import pymc as _pymc
 from lazy_loader import attach_stub as _attach_stub
 
 # What public names need takes seconds to load.
-_load, __dir__, __all__ = _attach_stub(__name__, __file__)
+_load, _names, __all__ = _attach_stub(__name__, __file__)
+__all__.remove("plots")  # which needs Matplotlib
 __version__ = "0.3.0"
 
 
@@ -18,12 +19,16 @@ _REMOVED = {"LocallyBalanced": "pass `kernel=pymc_hais.Gibbs()`, or leave `kerne
 def __getattr__(name: str) -> object:
     if name in _REMOVED:
         raise AttributeError(f"pymc_hais.{name} was removed: {_REMOVED[name]}.")
-    if name not in __all__:
+    if name not in _names():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pymc_hais.core.process import without_collection
 
     with without_collection:
         return _load(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_names()})
 
 
 def _of_pymc(name: str) -> object:

@@ -1,4 +1,4 @@
-"""All public names, for type checkers; ``__init__`` loads each from here at its first use."""
+"""All public names and where they are: for type checkers, and for ``__init__``, which loads each at its first use."""
 
 from . import learning as learning
 from . import plots as plots

@@ -20,7 +20,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, walk
 from pytensor.scalar.basic import Add, Clip, Mul, Second
-from pytensor.tensor.random.basic import HalfCauchyRV, HalfNormalRV, normal, uniform
+from pytensor.tensor.random.basic import HalfNormalRV, normal
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
@@ -120,8 +120,7 @@ def _for_numpy(node: Apply) -> list[Any]:
 
     ``Clip`` (in every GP covariance) and ``Second`` (in every gradient of a sum) are the common operations that the
     interpreter would loop over in Python.  Sums and products of more operands than NumPy takes become, or stay, nested.
-    PyTensor draws half-normal and half-Cauchy variables with SciPy, whose import takes a tenth of a short call; the
-    draws are the same.
+    PyTensor draws half-normal variables with SciPy, whose import takes a tenth of a short call; the draws are the same.
     """
     scalar_op, inputs, outputs = getattr(node.op, "scalar_op", None), list[Any](node.inputs), list[Any](node.outputs)
     if isinstance(scalar_op, Clip):
@@ -132,12 +131,10 @@ def _for_numpy(node: Apply) -> list[Any]:
         return [filled.astype(outputs[0].dtype)]
     if isinstance(scalar_op, Add | Mul) and len(inputs) > _MOST_TERMS:
         return [functools.reduce(node.op, inputs)]
-    if isinstance(node.op, HalfNormalRV | HalfCauchyRV):
+    if isinstance(node.op, HalfNormalRV):
         rng, size, loc, scale = inputs
-        ones = pt.ones(pt.broadcast_shape(loc, scale))
-        is_normal = isinstance(node.op, HalfNormalRV)
-        rng, draw = (normal if is_normal else uniform).make_node(rng, size, 0.0 * ones, ones).outputs
-        return [rng, loc + scale * (pt.abs(draw) if is_normal else pt.tan(0.5 * np.pi * draw))]
+        rng, draw = normal.make_node(rng, size, pt.zeros_like(loc), scale).outputs
+        return [rng, (loc + pt.abs(draw)).astype(outputs[1].dtype)]
     return []
 
 

@@ -225,7 +225,7 @@ def gradient_of(output: TensorVariable, position: TensorVariable) -> Any:
 def _parts_of(output: TensorVariable, position: TensorVariable) -> tuple[dict[Any, tuple[int, int]], bool]:
     """Return the parts of the position (D,) that a graph takes, with their ends, and whether it takes anything else.
 
-    A part that overlaps with another one is something else.
+    A part that overlaps with an earlier one counts as more than parts.
     """
     parts: dict[Any, tuple[int, int]] = {}
     is_taken_whole, is_taken = output is position, np.zeros(position.type.shape[0], bool)

@@ -50,6 +50,7 @@ def choose(search: Search) -> tuple[Problem, Plan]:
     except TooFarError:
         on_hill = start_on_hill(problem, search.runner) if is_auto(search.reference) else ""
         if isinstance(on_hill, str):
+            _log.debug("Not from the top of a hill: %s", on_hill)
             raise
         return on_hill.start
 

@@ -78,6 +78,7 @@ def test_the_integral_is_the_density_over_that_of_the_effects(name):
 OTHERS = {
     "along two axes": lambda: likelihood(bound(shape=(GROUPS, GROUPS), n_zerosum_axes=2)[GROUP, 3]),
     "within a row": lambda: likelihood(bound(shape=(GROUPS, 2))[GROUP, 0]),
+    "coupled with the next row": lambda: likelihood(pt.diff(bound())[GROUP % (GROUPS - 1)]),
     "of few groups": lambda: likelihood(bound(shape=5)[GROUP % 5]),
     "of other data": lambda: pm.Poisson("y", pm.math.exp(bound()[GROUP]), observed=np.arange(90) % 4),
 }
@@ -100,6 +101,14 @@ def test_elements_and_their_values_are_those_of_pymc(shape):
     found = axes.to_values(x)
     np.testing.assert_allclose(found[..., :-1], values, atol=1e-13)
     np.testing.assert_allclose(axes.from_values(found), x, atol=1e-13)
+
+
+def test_a_chain_beside_it_is_integrated_out_alone():
+    def walk():
+        level = pm.GaussianRandomWalk("level", sigma=scale(), init_dist=pm.Normal.dist(), shape=GROUPS)
+        likelihood((level + bound())[GROUP])
+
+    assert_exact(build(walk), {"level"})
 
 
 def known_scales(y):

@@ -120,4 +120,6 @@ def test_rank_correlation_is_spearmans_and_zero_where_nothing_varies():
     after = 0.8 * before + 0.6 * rng.standard_normal(50)
     expected = stats.spearmanr(before, after).statistic
     np.testing.assert_allclose(pilot_module.rank_correlation(before, np.exp(after)), expected)
+    tied = np.round(before), np.round(after)
+    np.testing.assert_allclose(pilot_module.rank_correlation(*tied), stats.spearmanr(*tied).statistic)
     assert pilot_module.rank_correlation(before, np.ones(50)) == 0.0

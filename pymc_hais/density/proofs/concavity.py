@@ -180,7 +180,7 @@ class _Reader:
         return join(*map(self._of, branches)) if self._holds(condition) or self._fails(condition) else _UNKNOWN
 
     def _is_box(self, condition: Variable) -> bool:
-        """Whether a condition is that affine terms are within constant bounds."""
+        """Whether a condition is that affine terms are within constant bounds, or constant itself."""
         if parts := _conjuncts(condition):
             return all(map(self._is_box, parts))
         if self._of(condition) == _CONSTANT:

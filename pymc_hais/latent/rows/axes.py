@@ -18,7 +18,7 @@ from pymc_hais.latent.fields import Field
 _APART = 7
 
 
-#: In place of a place in the flat vector: of rows without an element, and of an element that follows from the others.
+#: Marks of elements that have no place in the flat vector: a row has none, or it follows from the others.
 NO_ELEMENT, NO_VALUE = -1, -2
 
 
@@ -122,9 +122,9 @@ def find_parts(frozen: pm.Model) -> dict[str, tuple[np.ndarray, int]]:
 
 
 def bound_density(rv: Any, x: Any) -> Any:
-    """Write the log density of values of ``pm.ZeroSumNormal`` that sum to zero along the last axis.
+    """Write the log density of elements of ``pm.ZeroSumNormal`` that sum to zero along the last axis.
 
-    It is that along the directions in which they may change; PyMC's own asks whether they sum to zero.
+    It is PyMC's own, with respect to the subspace of such elements, without the question whether they sum to zero.
     """
     sigma, n = rv.owner.inputs[2], x.type.shape[-1]
     log_scales = (1.0 - 1.0 / n) * (pt.log(sigma) + 0.5 * np.log(2.0 * np.pi))
@@ -132,7 +132,7 @@ def bound_density(rv: Any, x: Any) -> Any:
 
 
 def to_values(x: np.ndarray) -> np.ndarray:
-    """Return the values (..., n) of elements that sum to zero, as ``ZeroSumTransform`` has them; the last is zero."""
+    """Return the values (..., n) of elements that sum to zero, as ``ZeroSumTransform`` has them, and one zero."""
     n = x.shape[-1]
     last = x[..., -1:]
     return np.concatenate([x[..., :-1] - last / (1.0 + np.sqrt(n)), 0.0 * last], axis=-1)

@@ -147,7 +147,7 @@ class Mode(_WithDerivatives, WrittenLast):
 
 
 class BoundMode(_WithDerivatives, WrittenLast):
-    """Those of all blocks together, where the elements of some columns sum to zero; see :class:`Bounds`.
+    """What :class:`Mode` has, of all blocks together, where the elements of some columns sum to zero: :class:`Bounds`.
 
     All entries of A have the length of g.
     """

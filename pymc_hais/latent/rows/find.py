@@ -123,7 +123,7 @@ def _find_in(frozen: pm.Model, layout: Layout, group: Mapping[str, Axis]) -> Row
     if (reach := _find_reach(frozen, layout, group)) is not None:
         return _number(layout, group, reach)
     chosen: dict[str, Axis] = {}
-    for owner in sorted(group, key=lambda owner: -group[owner].size):
+    for owner in sorted(group, key=lambda owner: (group[owner].is_bound, -group[owner].size)):
         tried = {**chosen, owner: group[owner]}
         if (found := _find_reach(frozen, layout, tried)) is not None:
             chosen, reach = tried, found
@@ -147,7 +147,8 @@ def _number(layout: Layout, group: Mapping[str, Axis], reach: int) -> Rows:
 def _find_reach(frozen: pm.Model, layout: Layout, group: Mapping[str, Axis]) -> int | None:
     """Prove that the log density is quadratic in a group, and that no other prior depends on it.
 
-    Returns how many rows apart it couples two; None without a proof, and where blocks would be too wide.
+    Returns how many rows apart it couples two; None without a proof, where blocks would be too wide, and where elements
+    that sum to zero are coupled with other rows.
     """
     own = [frozen[owner] for owner in group]
     width = sum(one.width for one in group.values())
@@ -161,7 +162,8 @@ def _find_reach(frozen: pm.Model, layout: Layout, group: Mapping[str, Axis]) -> 
     with quiet_compilation():
         (simple,) = simplify_values([written.log_density], are_differentiated=False)
     reach = find_reach(simple, {one: axis.rows for one, axis in zip(written.own, group.values(), strict=True)})
-    return None if reach is None or width * reach > _WIDEST_LINKED else reach
+    is_bound = any(axis.is_bound for axis in group.values())
+    return None if reach is None or width * reach > _WIDEST_LINKED or (reach and is_bound) else reach
 
 
 def _later(frozen: pm.Model, own: Sequence[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ log p(x, y | theta) does not change with x at the mode: the gradient in theta ta
 density is lower, never higher.  Half the square of L^-1 g and the density at zero have the same sum, but both are large
 numbers with a small difference where a scale is small.
 
-Elements that sum to zero along the rows are the same normal, given these sums (``pm.ZeroSumNormal``).
+Where elements sum to zero along the rows (``pm.ZeroSumNormal``), the normal is the same, given that the sums are zero.
 """
 
 from __future__ import annotations

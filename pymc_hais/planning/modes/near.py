@@ -206,7 +206,7 @@ def judge(near: Problem, joint: Joint, rng: np.random.Generator) -> Judged:
 
 
 def _can_start_near(problem: Problem, runner: Runner) -> bool:
-    """Whether a mode is of use: the path is the usual one, from a normalised prior, and the density can be climbed."""
+    """Whether a start at a mode is possible: on the usual path, from a normalised prior, of a density to be climbed."""
     return (
         not runner.sampling.estimators
         and problem.fitted is not None
@@ -239,7 +239,7 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
 
 
 def _judge_both_tails(near: Problem, joint: Joint, rng: np.random.Generator) -> Judged:
-    """Judge a fit and, if it is a Gaussian, a Student-t of its centre and scale; return the one with more that counts.
+    """Judge a fit and, if it is a Gaussian, a Student-t with its centre and scale; return the better one.
 
     The target's tails are mostly heavier than a Gaussian's: a round from there needs temperatures to fill them.
     """
