@@ -93,7 +93,7 @@ def _built(declare):
     return model
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("declare", "owners", "reach"),
     [

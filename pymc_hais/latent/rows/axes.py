@@ -16,8 +16,6 @@ from pymc_hais.latent.fields import Field
 
 #: Rows between two chains: more than one that is integrated out couples.
 _APART = 7
-
-
 #: Marks of elements that have no place in the flat vector: a row has none, or it follows from the others.
 NO_ELEMENT, NO_VALUE = -1, -2
 
