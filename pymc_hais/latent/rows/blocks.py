@@ -138,11 +138,7 @@ class Mode(_WithDerivatives, WrittenLast):
         matrix, gradient = _split(given, width, *self.layouts)
         roots = _cholesky(pt, matrix, width)
         mode = _solve_back(roots, _solve(roots, gradient))
-        inverse = _inverse(roots, width)
-        of_matrix = [
-            (0.5 if i == j else 1.0) * sum(inverse[p, i] * inverse[p, j] for p in range(i, width))
-            for i, j in triangle(width)
-        ]
+        of_matrix = _derivatives(_covariance(roots, width))
         return [sum(pt.log(roots[i, i]) for i in range(width)), *mode, *of_matrix]
 
 
@@ -162,8 +158,7 @@ class BoundMode(_WithDerivatives, WrittenLast):
         matrix, gradient = _split(given, width, *self.layouts)
         factor = factor_alone(pt, matrix, gradient)
         bounds = Bounds(factor, self.bound)
-        of_matrix = [(0.5 if i == j else 1.0) * bounds.covariance(i, j) for i, j in triangle(width)]
-        return [bounds.log_root, *bounds.keep(factor.mode), *of_matrix]
+        return [bounds.log_root, *bounds.keep(factor.mode), *_derivatives(bounds.covariance())]
 
 
 class Bounds:
@@ -175,27 +170,26 @@ class Bounds:
     """
 
     def __init__(self, factor: Factor, bound: Sequence[int]) -> None:
-        self._bound, width = bound, len(factor.solved)
-        inverse = _inverse(factor.roots, width)
-        self._covariance = {
-            (i, j): sum(inverse[p, i] * inverse[p, j] for p in range(max(i, j), width)) for i, j in square(width)
-        }
-        of_sums = {(a, b): _mean(self._covariance[bound[a], bound[b]]) for a, b in triangle(len(bound))}
+        self._bound, self._free = bound, _covariance(factor.roots, len(factor.solved))
+        of_sums = {(a, b): _mean(self._with_bound(bound[a])[b]) for a, b in triangle(len(bound))}
         self._roots = _cholesky(factor.xp, of_sums, len(bound))
         logs = [factor.xp.log(one[..., 0]) for (a, b), one in self._roots.items() if a == b]
         self.log_root = factor.log_root + sum(logs)
 
-    def covariance(self, i: int, j: int) -> Any:
-        """Return the covariance of two columns in each block."""
-        left, right = ([self._covariance[one, a] for a in self._bound] for one in (i, j))
-        n = left[0].shape[-1]
-        return self._covariance[i, j] - _dot(_solve(self._roots, left), _solve(self._roots, right)) / n
+    def covariance(self) -> Entries:
+        """Return the covariance of the columns in each block, as its lower triangle."""
+        shares = {i: _solve(self._roots, self._with_bound(i)) for i, j in self._free if i == j}
+        return {(i, j): one - _dot(shares[i], shares[j]) / one.shape[-1] for (i, j), one in self._free.items()}
 
     def keep(self, columns: Sequence[Any]) -> list[Any]:
         """Take from columns what makes the sums zero."""
         means = [_mean(columns[a]) for a in self._bound]
         shares = _solve_back(self._roots, _solve(self._roots, means))
-        return [one - _dot([self._covariance[i, a] for a in self._bound], shares) for i, one in enumerate(columns)]
+        return [one - _dot(self._with_bound(i), shares) for i, one in enumerate(columns)]
+
+    def _with_bound(self, i: int) -> list[Any]:
+        """Return the covariances of a column with those that sum to zero, before they do."""
+        return [self._free[max(i, a), min(i, a)] for a in self._bound]
 
 
 def _mean(column: Any) -> Any:
@@ -221,8 +215,12 @@ class LinkedMode(_WithDerivatives, WrittenOut):
         step = functools.partial(_go_back, width)
         found = _scan(pt, step, [*factor.roots.values(), *later, *factor.solved], starts, go_backwards=True)
         inverse, between, mode = _split(found, width, triangle, square)
-        of_own = [one * (0.5 if i == j else 1.0) for (i, j), one in inverse.items()]
-        return [factor.log_root, *mode, *of_own, *(moved(pt, one, 1) for one in between.values())]
+        return [factor.log_root, *mode, *_derivatives(inverse), *(moved(pt, one, 1) for one in between.values())]
+
+
+def _derivatives(inverse: Entries) -> list[Any]:
+    """Return those of half the log determinant of A by the entries of its lower triangle, given that of A^-1."""
+    return [one * (0.5 if i == j else 1.0) for (i, j), one in inverse.items()]
 
 
 def _split(numbers: Sequence[Any], width: int, *layouts: Callable[[int], list[tuple[int, int]]]) -> list[Any]:
@@ -311,6 +309,12 @@ def _inverse(roots: Entries, width: int) -> dict[tuple[int, int], Any]:
         rest = sum(roots[i, p] * found[p, j] for p in range(j, i))
         found[i, j] = 1.0 / roots[i, i] if i == j else -rest / roots[i, i]
     return found
+
+
+def _covariance(roots: Entries, width: int) -> dict[tuple[int, int], Any]:
+    """Return the lower triangle of (L L')^-1."""
+    inverse = _inverse(roots, width)
+    return {(i, j): sum(inverse[p, i] * inverse[p, j] for p in range(i, width)) for i, j in triangle(width)}
 
 
 def _solve(roots: Entries, right: Sequence[Any]) -> list[Any]:

@@ -57,7 +57,9 @@ class Rows:
 
     owners: tuple[str, ...]
     axes: tuple[Axis, ...]  # of the owners
-    places: np.ndarray  # of int (n, k): where the elements of each row are in the flat vector, -1 where it has none
+    places: (
+        np.ndarray
+    )  # of int (n, k): where the elements of each row are in the flat vector, below zero without a place there
     reach: int  # how many rows two that are coupled are apart, at most
 
     @property
