@@ -48,7 +48,9 @@ def choose(search: Search) -> tuple[Problem, Plan]:
     try:
         return _try([*AT_ONCE, *BY_PILOTS], search)
     except TooFarError:
-        on_hill = start_on_hill(problem, search.runner) if is_auto(search.reference) else ""
+        if not is_auto(search.reference):
+            raise
+        on_hill = start_on_hill(problem, search.runner)
         if isinstance(on_hill, str):
             _log.debug("Not from the top of a hill: %s", on_hill)
             raise

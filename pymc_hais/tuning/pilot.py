@@ -326,7 +326,7 @@ def next_beta(log_ratio: np.ndarray, beta: float, share: float) -> float:
 
 
 def _ranks(x: np.ndarray) -> np.ndarray:
-    """Return the ranks of values (n,), the mean one of those that are equal; SciPy's import takes half a second."""
+    """Return the ranks of values (n,).  Equal values have their mean rank.  Importing SciPy's takes half a second."""
     _, places, counts = np.unique(x, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - 0.5 * (counts - 1))[places]
 

@@ -22,7 +22,7 @@ def test_pareto_k_recovers_the_shape(shape):
 def test_the_shape_of_a_tail_is_that_of_arviz(shape, n):
     weights = np.sort(pareto(shape, n))
     n_tail = int(min(0.2 * n, 3.0 * np.sqrt(n)))
-    # ArviZ takes log densities of what is left out, whose weights are their reciprocals.
+    # ArviZ takes the negative logarithms of the weights.
     _, expected = array_stats.psislw(-np.log(weights))
     found = fit_shape(weights[-n_tail:] - weights[-n_tail - 1])
     np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -121,3 +121,14 @@ def scaled_constant(matrix: Variable) -> tuple[Any, np.ndarray] | None:
         return None
     scalars = [number.dimshuffle().astype(matrix.type.dtype) for number in numbers]
     return pt.mul(*scalars) if len(scalars) > 1 else scalars[0], others[0].data.reshape(matrix.type.shape[-2:])
+
+
+def least_squares(matrix: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return numbers c whose products with a matrix are nearest to y.
+
+    Columns that are the same to half of their digits, as the many waves of an approximate Gaussian process on a short
+    range are, share their number: apart they would take huge ones of opposite signs, and ``b - c`` would lose b.
+    """
+    lengths = np.linalg.norm(matrix, axis=0)
+    lengths[lengths == 0.0] = 1.0
+    return np.linalg.lstsq(matrix / lengths, y, rcond=float(np.sqrt(np.finfo(float).eps)))[0] / lengths

@@ -38,6 +38,7 @@ from pymc_hais.density.rewrites.graphs import (
     scalar_op,
     squared,
 )
+from pymc_hais.density.rewrites.matrices import least_squares
 
 #: Products of a dense matrix that cost less than all operations on one row beside those of the predictor: some 64.
 _PASSES = 40
@@ -218,7 +219,7 @@ def _of_triangle(parts: _Parts, whole: Any, kept: Iterable[int]) -> tuple[Any, A
     matrix, offset, used = found
     numbers = pt.concatenate([key.elements(places) for key, places in zip(matrices, used, strict=True) if len(places)])
     if constant is not None:
-        centre = _least_squares(matrix, -offset).astype(whole.dtype)
+        centre = least_squares(matrix, -offset).astype(whole.dtype)
         chosen = sparse.hstack([one[:, places] for one, places in zip(matrices.values(), used, strict=True)])
         rest = sparse.csr_array(constant.toarray() + (chosen @ centre.astype(np.float64))[:, None])
         if (found := _decompose([*matrices.values()], rest, n_kept, most)) is None:
@@ -229,17 +230,6 @@ def _of_triangle(parts: _Parts, whole: Any, kept: Iterable[int]) -> tuple[Any, A
     dims = {axis: i for i, axis in enumerate([summed[0], *kept])}
     rows = rows.reshape((len(matrix) // n_kept, *(shape[axis] for axis in kept)))
     return rows.dimshuffle([dims.get(axis, "x") for axis in range(len(shape))]), numbers
-
-
-def _least_squares(matrix: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return numbers c whose products with a matrix are nearest to y.
-
-    Columns that are the same to half of their digits, as the many waves of an approximate Gaussian process on a short
-    range are, share their number: apart they would take huge ones of opposite signs, and ``b - c`` would lose b.
-    """
-    lengths = np.linalg.norm(matrix, axis=0)
-    lengths[lengths == 0.0] = 1.0
-    return np.linalg.lstsq(matrix / lengths, y, rcond=float(np.sqrt(np.finfo(float).eps)))[0] / lengths
 
 
 def _decompose(
