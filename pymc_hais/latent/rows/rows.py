@@ -57,9 +57,7 @@ class Rows:
 
     owners: tuple[str, ...]
     axes: tuple[Axis, ...]  # of the owners
-    places: (
-        np.ndarray
-    )  # of int (n, k): where the elements of each row are in the flat vector, below zero without a place there
+    places: np.ndarray  # of int (n, k): where the elements of each row are in the flat vector; below zero, nowhere
     reach: int  # how many rows two that are coupled are apart, at most
 
     @property
