@@ -16,6 +16,8 @@ from pymc_hais.core.records import ParticleState, Segment, SegmentTrace
 from pymc_hais.kernels import Hamiltonian
 from pymc_hais.kernels.paths import Geometric, Parameters
 
+#: Particles that a program takes at a time, at most, where a density is costly: its largest array has 5,000 numbers.
+COSTLY = 20
 #: The process whose threads are kept, and its pools by how many they have; see :func:`keep_threads`.
 _kept: ContextVar[tuple[int, dict[int, ThreadPoolExecutor]] | None] = ContextVar("kept", default=None)
 

@@ -19,7 +19,7 @@ from pymc_hais.core.protocols import Kernel, Path
 from pymc_hais.core.records import KernelParams, Noise, ParticleState, Segment, SegmentTrace
 from pymc_hais.density.jax_forms import functions
 from pymc_hais.density.jax_forms.row_blocks import widest_term
-from pymc_hais.engines.base import SharedEngine, on_tuple, spread
+from pymc_hais.engines.base import COSTLY, SharedEngine, on_tuple, spread
 from pymc_hais.engines.programs import compile_program
 from pymc_hais.engines.tiles import Tile, cut, cut_tiles, join_states, join_traces
 from pymc_hais.kernels import Hamiltonian
@@ -147,6 +147,7 @@ class JaxEngine(SharedEngine):
         super().__init__(density, data, kernel, path)
         self._cores = os.cpu_count() or 1
         self._n_rows, self._width = len(inputs), width
+        self._starts_dense = 1 < n_dims <= CHEAP_DENSE and self.kernel.step_size is None
         self._noise = build_noise(jnp, n_dims - self.kernel.n_sites, _keep, _log, self.kernel.n_uniforms)
         self._programs: dict[tuple, Any] = {}
         self._compiling = threading.Lock()
@@ -190,8 +191,7 @@ class JaxEngine(SharedEngine):
         """
         n_dims, zeros = positions.shape[-1], np.zeros_like(positions)
         unevaluated = ParticleState(positions, zeros, zeros[..., 0], zeros[..., 0], zeros, zeros)
-        is_dense = self.kernel.step_size is None and 1 < n_dims <= CHEAP_DENSE
-        metric = np.eye(n_dims) if is_dense else np.ones(n_dims)
+        metric = np.eye(n_dims) if self._starts_dense else np.ones(n_dims)
         still = Segment(INITIAL_STEP, np.zeros(2), np.zeros(1), np.zeros(1), metric)
         return self._move(unevaluated, inputs, still, keys)[0]
 
@@ -207,6 +207,9 @@ class JaxEngine(SharedEngine):
         self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, Sequence[SegmentTrace]]:
         """Run a segment; return the trace of each tile."""
+        # Compiling a costly density once more, for scales alone, takes longer than their matrix.
+        if segment.metric.ndim == 1 and self._starts_dense and self.grain(_PARTICLES) <= COSTLY:
+            segment = segment._replace(metric=np.diag(segment.metric))
         shape, steps = state.log_ratio.shape, _pad_steps(segment, state.position.dtype)
         tiles = self._tiles(shape)
         moved, traces = zip(*self._run("segment", state, inputs, keys, tiles, steps), strict=True)

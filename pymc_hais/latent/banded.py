@@ -18,9 +18,10 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
+from pymc_hais.density.markov.markov import Markov
 from pymc_hais.density.markov.patterns import Pattern
 from pymc_hais.density.rewrites.gradients import InverseFactor, WrittenOut, gradients_of, recur
-from pymc_hais.latent.precisions import Nearby, curvature, curvature_at_predictor, pairs
+from pymc_hais.latent.precisions import Nearby, curvature, curvature_at_predictor, slopes_of
 
 
 class Bands(NamedTuple):
@@ -40,14 +41,23 @@ class Banded:
     :class:`pymc_hais.latent.dense.Dense`.
     """
 
-    pattern: Pattern
-    of_sum: float = 0.0
+    markov: Markov
+
+    @property
+    def pattern(self) -> Pattern:
+        """The places of the entries."""
+        return self.markov.pattern
+
+    @property
+    def of_sum(self) -> float:
+        """The precision of the sum of all elements."""
+        return self.markov.of_sum
 
     def expand(self, near: Nearby) -> list[Any]:
         """Write the diagonal (K,), the entries of all pairs (E,), and the gradient (K,)."""
-        log_prior, log_rest, point, share, around = near
-        diagonal, off, slope = pairs(log_prior, point, self.pattern, self.of_sum)
-        predictor, value, weights, slopes = curvature_at_predictor(log_rest, point, around)
+        log_prior, log_rest, (point,), share, around, couplings = near
+        (diagonal, off), slope = self.markov.precision(*couplings), slopes_of(log_prior, point)
+        predictor, value, weights, slopes = curvature_at_predictor(log_rest, [point], around)
         away = (predictor.end - value).ravel()
         of_rest, slope_of_rest = curvature((slopes * away - 0.5 * weights * away**2).sum(), point)
         # Raised a little: where the prior hardly holds the sum of all elements, rounding would leave no factor.

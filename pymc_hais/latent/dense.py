@@ -1,6 +1,7 @@
-"""The precision of independent normal variables whose data depend on linear predictors."""
+"""The precision of normal variables, all together, whose data depend on one linear predictor."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,15 +9,18 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Add, Sub
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
+from pymc_hais.density.markov.markov import Markov
 from pymc_hais.density.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
-from pymc_hais.density.rewrites.graphs import behind_dims
-from pymc_hais.latent.precisions import Nearby, curvature, curvature_at_predictor
+from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op
+from pymc_hais.latent.precisions import Nearby, curvature, curvature_at_predictor, slopes_of
 
 
 class Lower(NamedTuple):
@@ -61,25 +65,33 @@ class DenseDisplacement(WrittenOut):
         return [0.5 * (of_matrix + of_matrix.T), *rest]
 
 
+@dataclass(frozen=True, eq=False)
 class Dense:
-    """The precision of normal variables whose data depend on linear predictors, eta = M x + c.
+    """The precision of normal variables whose data depend on one linear predictor, eta = M x + c.
 
     The likelihood stands for normal observations of the predictor at a fixed value eta_0, with its slope s and its
     curvature W there: A = P + M' W M with the prior's own P.  Nothing but functions of single elements is
     differentiated twice, and what the data say of the predictor stays with it while M moves.
     """
 
+    markovs: tuple[Markov | None, ...] = (None,)  # for each variable: None if its elements are independent
+
     def expand(self, near: Nearby) -> list[Any]:
         """Write A and the gradient; where the likelihood is not concave it adds no precision."""
-        log_prior, log_rest, point, share, around = near
-        precision, slope = curvature(log_prior, point)
-        predictor, value, weights, slopes = curvature_at_predictor(log_rest, point, around)
-        head, end = predictor.head, predictor.end
+        log_prior, log_rest, points, share, around, couplings = near
+        of_fields = iter(zip(couplings[::2], couplings[1::2], strict=True))
+        priors = [
+            pt.diag(curvature(log_prior, point)[0]) if markov is None else _of_markov(markov, *next(of_fields))
+            for point, markov in zip(points, self.markovs, strict=True)
+        ]
+        predictor, value, weights, slopes = curvature_at_predictor(log_rest, points, around)
+        end = predictor.end
         slopes = slopes + weights * (value - end).ravel()
-        slope_of_head: Any = pytensor.grad(head.sum(), point)
-        scale, matrix = slope_of_head.ravel(), _matrix(head, end)
+        scale = pt.concatenate([_scale(head, point) for head, point in zip(predictor.heads, points, strict=True)])
+        matrix = pt.concatenate([_matrix(head, end) for head in predictor.heads])
         products = pt.outer(scale, scale) * _products(matrix, weights)
-        return [pt.diag(precision) + share * products, slope + share * scale * (matrix @ slopes)]
+        slope = pt.concatenate([slopes_of(log_prior, point) for point in points])
+        return [pt.linalg.block_diag(*priors) + share * products, slope + share * scale * (matrix @ slopes)]
 
     def write_displacement(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
         """Write the factor's diagonal (K,) and the displacement from the point to x of coordinates z (K,)."""
@@ -109,16 +121,43 @@ def _cholesky(matrix: np.ndarray) -> np.ndarray:
         return np.full_like(matrix, np.nan)
 
 
+def _of_markov(markov: Markov, alpha: Any, tau: Any) -> Any:
+    """Write the precision (n, n) of a Markov random field."""
+    n, (diagonal, off) = len(markov.degrees), markov.precision(alpha, tau)
+    pattern = markov.pattern
+    entries = pt.zeros((n, n), dtype=off.dtype)[pattern.first, pattern.second].set(off)
+    return pt.diag(diagonal) + entries + entries.T + markov.of_sum
+
+
+def _scale(head: Any, point: Any) -> Any:
+    """Return the slopes (K,) of a head in its variable, element by element."""
+    return pt.ones(point.type.shape).ravel() if head is point else slopes_of(head.sum(), point)
+
+
 def _matrix(head: Any, end: Any) -> Any:
     """Return what each element of the head (K,) adds to the elements of the end (N,), as (K, N)."""
     n = int(np.prod(head.type.shape))
-    product = behind_dims(end)
-    if isinstance(product.owner.op, Dot) and product.owner.inputs[1] is head and head.type.shape in ((n,), (n, 1)):
+    product = _product_of(head, end)
+    if product is not None:
         return product.owner.inputs[0].T
     unit = np.eye(n, dtype=head.type.dtype).reshape(n, *head.type.shape)
     zero = pt.zeros(head.type.shape, dtype=head.type.dtype)
     ends = vectorize_graph(end, {head: pt.constant(unit)})
     return (ends - vectorize_graph(end, {head: zero})).reshape((n, -1))
+
+
+def _product_of(head: Any, end: Any) -> Any:
+    """Return the product of a matrix and the head (K,) that is added to the end, element by element; or None."""
+    inner = behind_dims(end)
+    while isinstance(scalar_op(inner), Add | Sub):
+        with_head = [one for one in inner.owner.inputs if head in ancestors([one])]
+        if len(with_head) != 1 or (isinstance(scalar_op(inner), Sub) and with_head[0] is not inner.owner.inputs[0]):
+            return None
+        inner = behind_dims(with_head[0])
+    is_whole = np.prod(inner.type.shape) == np.prod(end.type.shape)
+    n = int(np.prod(head.type.shape))
+    is_product = isinstance(inner.owner and inner.owner.op, Dot) and inner.owner.inputs[1] is head
+    return inner if is_product and is_whole and head.type.shape in ((n,), (n, 1)) else None
 
 
 def _products(matrix: TensorVariable, weights: TensorVariable) -> Any:

@@ -17,9 +17,9 @@ relative to their geometric mean.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pymc as pm
@@ -35,8 +35,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.layout import Layout, values_at
-from pymc_hais.density.markov.markov import find_markov
-from pymc_hais.density.proofs.predictors import find_predictor
+from pymc_hais.density.markov.markov import Markov, find_couplings, find_markov
+from pymc_hais.density.proofs.predictors import Predictor, find_predictor
 from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.banded import Banded
@@ -51,8 +51,10 @@ _SHORTEST = 8
 _LONG = 64
 #: Other variables, at most, beside fields that are integrated out: a Gaussian around their mode is weighed.
 _MOST_BESIDE = 10
-#: Sizes of normal variables behind linear predictors: fewer gain little, and a factor takes the cube of their number.
-_DENSE = range(16, 65)
+#: Elements of fields behind linear predictors: fewer gain little, and a dense factor takes the cube of their number.
+_SIZES = range(16, 161)
+#: Entries of the matrix of a linear predictor, at most.
+_MOST_ENTRIES = 1_000_000
 _TRIDIAGONAL = Tridiagonal()
 
 
@@ -60,12 +62,11 @@ _TRIDIAGONAL = Tridiagonal()
 class Field:
     """A variable that is a chain, or several in a row, in the flat vector; or that has the differences of one.
 
-    Or, with another kind of matrix, independent normals behind a linear predictor, or a Gaussian Markov random field.
+    Or, with another kind of matrix, a Gaussian Markov random field, or all normals behind a linear predictor.
     """
 
-    owner: str
-    start: int
-    stop: int
+    owners: tuple[str, ...]  # one, but for normals behind a linear predictor
+    part: slice | np.ndarray  # its place in the flat vector
     length: int
     weights: np.ndarray | None = None  # (length,) in the sums that are its chain; None if it is one itself
     precision: Precision = _TRIDIAGONAL
@@ -79,11 +80,6 @@ class Field:
     def is_long(self) -> bool:
         """Whether its coordinates are worth compiling even if it is not integrated out."""
         return self.fixes_predictor or self.length >= _LONG
-
-    @property
-    def part(self) -> slice:
-        """Its place in the flat vector."""
-        return slice(self.start, self.stop)
 
     @property
     def is_dense(self) -> bool:
@@ -120,24 +116,32 @@ def find_fields(frozen: pm.Model, layout: Layout, normals: bool = False) -> list
         Whether independent normal variables are fields, too, where scales or slopes are variables; and Gaussian Markov
         random fields.
     """
-    offsets = layout.offsets  # of int64, as slices are to be: what PyTensor makes of a small integer overflows later
     long = [i for i, shape in enumerate(layout.shapes) if shape and shape[-1] >= _SHORTEST]
     summed = find_summed(frozen, {layout.owners[i]: layout.shapes[i][-1] for i in long})
     chains = []
     for i in long:
         owner = layout.owners[i]
         if owner in summed or _is_chain(frozen, frozen[owner]):
-            chains.append(Field(owner, offsets[i], offsets[i + 1], layout.shapes[i][-1], summed.get(owner)))
-    chains = [one for one in chains if one.is_long or _needs_coordinates(frozen, frozen[one.owner])]
+            chains.append(Field((owner,), place_of(layout, [i]), layout.shapes[i][-1], summed.get(owner)))
+    chains = [one for one in chains if one.is_long or _needs_coordinates(frozen, frozen[one.owners[0]])]
     if not normals:
         return chains
-    taken = {one.owner for one in chains}
-    fields = chains + [
-        Field(owner, offsets[i], offsets[i + 1], layout.sizes[i], precision=precision)
-        for i, owner in enumerate(layout.owners)
-        if owner not in taken and (precision := _find_precision(frozen, owner, layout.shapes[i])) is not None
-    ]
-    return fields if layout.n_dims - sum(one.stop - one.start for one in fields) <= _MOST_BESIDE else chains
+    taken = {one.owners[0] for one in chains}
+    free = [i for i, owner in enumerate(layout.owners) if owner not in taken]
+    for found in _find_predicted(frozen, layout, free):
+        fields = chains + found
+        n_beside = layout.n_dims - sum(np.arange(layout.n_dims)[one.part].size for one in fields)
+        if len(fields) > len(chains) and n_beside <= _MOST_BESIDE:
+            return fields
+    return chains
+
+
+def place_of(layout: Layout, which: Sequence[int]) -> slice | np.ndarray:
+    """Return the place of some variables in the flat vector."""
+    offsets = layout.offsets  # of int64, as slices are to be: what PyTensor makes of a small integer overflows later
+    if len(which) == 1:
+        return slice(offsets[which[0]], offsets[which[0] + 1])
+    return np.concatenate([np.arange(offsets[i], offsets[i + 1]) for i in which])
 
 
 def _needs_coordinates(frozen: pm.Model, rv: TensorVariable) -> bool:
@@ -161,28 +165,82 @@ def _is_level_of(rv: TensorVariable, data: TensorVariable) -> bool:
     return rv not in ancestors([sigma])
 
 
-def _find_precision(frozen: pm.Model, owner: str, shape: tuple[int, ...]) -> Precision | None:
-    """Find the matrix of normals that the data look at by a linear predictor, if that or their prior moves.
+class _Looks(NamedTuple):
+    """What the data look at of normal variables, and of Markov random fields, that no other variable depends on."""
 
-    That of a Gaussian Markov random field has few entries as long as they look at single elements.
+    points: dict[int, TensorVariable]  # in place of their value variables
+    markovs: dict[int, Markov | None]  # None for independent normals
+    log_rest: TensorVariable
+
+    @classmethod
+    def of(cls, frozen: pm.Model, layout: Layout, which: Sequence[int]) -> Self:
+        """Write the log likelihood as a graph of these variables, among those whose numbers are given."""
+        parents = set(ancestors([one for rv in frozen.free_RVs for one in rv.owner.inputs]))
+        points, markovs, values = {}, {}, {}
+        for i in which:
+            rv = frozen[layout.owners[i]]
+            markov = find_markov(rv)
+            is_normal = markov is not None or isinstance(rv.owner.op, NormalRV)
+            if is_normal and rv not in parents and frozen.rvs_to_transforms[rv] is None:
+                own = frozen.rvs_to_values[rv]
+                markovs[i], points[i] = markov, own.type.clone(shape=layout.shapes[i])("point")
+                values[own] = points[i]
+        (log_rest,) = rewrite_pregrad([clone_replace(frozen.datalogp, values, rebuild_strict=False)])
+        return cls(points, markovs, log_rest)
+
+    def predictor(self, which: Sequence[int]) -> Predictor | None:
+        """Find the linear predictor of some of them."""
+        return find_predictor(self.log_rest, [self.points[i] for i in which])
+
+    def leads(self, i: int) -> bool:
+        """Whether the data look at sums of a variable's elements, or at a field whose precision is a number."""
+        markov = self.markovs[i]
+        if markov is not None:
+            return markov.tau is not None
+        predictor = self.predictor([i])
+        return predictor is not None and predictor.is_mixed
+
+    def moves(self, frozen: pm.Model, layout: Layout, which: Sequence[int], predictor: Predictor) -> bool:
+        """Whether a predictor, or the prior of its variables, depends on other variables."""
+        own = [frozen[layout.owners[i]] for i in which]
+        parameters = frozen.replace_rvs_by_values([one for rv in own for one in rv.owner.op.dist_params(rv.owner)])
+        others = [*frozen.value_vars, *(point for i, point in self.points.items() if i not in which)]
+        return not set(ancestors([predictor.end, *parameters])).isdisjoint(others)
+
+
+def _find_predicted(frozen: pm.Model, layout: Layout, which: Sequence[int]) -> Iterator[list[Field]]:
+    """Yield large Markov random fields, each alone; and all normals and such fields behind one linear predictor."""
+    looks = _Looks.of(frozen, layout, which)
+    alone = []
+    for i, markov in looks.markovs.items():
+        predictor = looks.predictor([i]) if markov and layout.sizes[i] >= _SIZES.start else None
+        # The data look at single elements, so that the matrix has few entries.
+        if markov and predictor and not predictor.is_mixed and looks.moves(frozen, layout, [i], predictor):
+            alone.append(Field((layout.owners[i],), place_of(layout, [i]), layout.sizes[i], precision=Banded(markov)))
+    yield alone
+    yield _find_joint(frozen, layout, looks)
+
+
+def _find_joint(frozen: pm.Model, layout: Layout, looks: _Looks) -> list[Field]:
+    """Find the normals, and Markov random fields, behind one linear predictor, if that or their priors move.
+
+    The data look at sums of the elements of one of them, or scale a field with a prior of its own: pilots are as good
+    at effects of groups.
     """
-    rv = frozen[owner]
-    own, size = frozen.rvs_to_values[rv], int(np.prod(shape))
-    markov = find_markov(rv)
-    is_normal = isinstance(rv.owner.op, NormalRV) and size in _DENSE
-    if frozen.rvs_to_transforms[rv] is not None or not (is_normal or (markov is not None and size >= _DENSE.start)):
-        return None
-    if rv in ancestors([one for one in frozen.free_RVs if one is not rv]):
-        return None
-    point = own.type.clone(shape=shape)("point")
-    (log_rest,) = rewrite_pregrad([clone_replace(frozen.datalogp, {own: point}, rebuild_strict=False)])
-    predictor = find_predictor(log_rest, point)
-    if predictor is None or predictor.is_mixed is not is_normal:
-        return None
-    parameters = frozen.replace_rvs_by_values(list(rv.owner.op.dist_params(rv.owner)))
-    if set(ancestors([*predictor.others, *parameters])).isdisjoint(frozen.value_vars):
-        return None
-    return Dense() if markov is None else Banded(markov.pattern, markov.of_sum)
+    chosen: list[int] = []
+    predictor = None
+    leads = [i for i in looks.points if looks.leads(i)]
+    for i in sorted(looks.points if leads else [], key=lambda i: (i not in leads, -layout.sizes[i])):
+        if (one := looks.predictor(sorted([*chosen, i]))) is not None:
+            predictor, chosen = one, sorted([*chosen, i])
+    size = sum(layout.sizes[i] for i in chosen)
+    if predictor is None or not predictor.is_mixed or size not in _SIZES:
+        return []
+    n_entries = size * int(np.prod(predictor.end.type.shape))
+    if n_entries > _MOST_ENTRIES or not looks.moves(frozen, layout, chosen, predictor):
+        return []
+    owners = tuple(layout.owners[i] for i in chosen)
+    return [Field(owners, place_of(layout, chosen), size, precision=Dense(tuple(looks.markovs[i] for i in chosen)))]
 
 
 def _is_chain(frozen: pm.Model, rv: TensorVariable) -> bool:
@@ -263,20 +321,34 @@ def _is_along_last_axis(variable: TensorVariable) -> bool:
 
 def open_sums(
     frozen: pm.Model, fields: Sequence[Field], terms: list[Any], values: Mapping[Any, Any]
-) -> tuple[list[Any], dict[str, Any], dict[Any, Any]]:
+) -> tuple[list[Any], dict[Field, list[Any]], dict[Any, Any]]:
     """Write the chain itself where a graph of value variables has the sums of a field's differences.
 
-    Returns the graphs; for each field the variable that is its chain, the value variable where that is one; and the
-    values of the value variables with those of the chains.
+    Returns the graphs; for each field the variable that is its chain, the value variables where those are the field;
+    and the values of the value variables with those of the chains.
     """
     chains, values = {}, dict(values)
     for field in fields:
-        chains[field.owner] = own = frozen.rvs_to_values[frozen[field.owner]]
+        chains[field] = own = value_vars(frozen, field)
         if field.is_summed:
-            chains[field.owner] = chain = own.type(f"{field.owner}_sums")
+            (own,) = own
+            chain = own.type(f"{own.name}_sums")
+            chains[field] = [chain]
             terms = write_chain(terms, field, own, chain)
             values[chain] = field.sums(values[own].ravel()).reshape(values[own].type.shape)
     return terms, chains, values
+
+
+def value_vars(frozen: pm.Model, field: Field) -> list[Any]:
+    """Return the value variables of a field."""
+    return [frozen.rvs_to_values[frozen[owner]] for owner in field.owners]
+
+
+def split(flat: TensorVariable, like: Sequence[TensorVariable]) -> list[Any]:
+    """Cut a vector (K,) into variables with the shapes, and of the types, of others."""
+    ends = np.cumsum([0, *(int(np.prod(one.type.shape)) for one in like)])
+    parts = [flat[ends[i] : ends[i + 1]].reshape(one.type.shape).astype(one.dtype) for i, one in enumerate(like)]
+    return [one.type.filter_variable(part) for one, part in zip(like, parts, strict=True)]
 
 
 def write_chain(terms: list[Any], field: Field, own: Any, chain: Any) -> list[Any]:
@@ -296,12 +368,12 @@ def at_points(frozen: pm.Model, layout: Layout, fields: Sequence[Field], shift: 
 
 
 def expand(
+    frozen: pm.Model,
     field: Field,
     terms: list[Any],
     values: Mapping[Any, Any],
     points: Mapping[Any, Any],
-    own: TensorVariable,
-    chain: TensorVariable,
+    chains: Sequence[TensorVariable],
     precision: TensorVariable,
 ) -> list[Any]:
     """Expand log prior + log likelihood in a field around a point, given everything else.
@@ -312,27 +384,34 @@ def expand(
         Log prior and the rest, as graphs of value variables and chains.
     values, points : dict
         These variables -> what they are, of the field the point; and where all of them are at the point.
-    own, chain : variable
-        The field's value variable and its chain.
+    chains : sequence of variable
+        The field's.
     precision : variable
         Of the normal around the point over which the likelihood is averaged (K,): infinite for the point alone, zero
         for a likelihood without a share.
     """
-    point = values[chain].type("point")  # no graph: replacing copies what it puts in
+    here = [values[one].type("point") for one in chains]  # no graphs: replacing copies what it puts in
     given = {one: value.type() for one, value in values.items()}
-    here = {own: field.differences(pt, point.ravel()).reshape(point.type.shape), chain: point}
+    at_here = dict(zip(chains, here, strict=True))
+    if field.is_summed:
+        (own,) = value_vars(frozen, field)
+        at_here[own] = field.differences(pt, here[0].ravel()).reshape(here[0].type.shape)
     simple = rewrite_pregrad if field.fixes_predictor else simplify_values
-    log_prior, log_rest = simple(clone_replace(terms, {**given, **here}, rebuild_strict=False))
+    couplings = frozen.replace_rvs_by_values([one for owner in field.owners for one in find_couplings(frozen[owner])])
+    given_here = clone_replace([*terms, *couplings], {**given, **at_here}, rebuild_strict=False)
+    log_prior, log_rest, *couplings = simple(given_here)
     has_share = precision > 0.0
-    width = pt.switch(has_share, 1.0 / pt.sqrt(precision), 0.0).reshape(point.type.shape).astype(point.dtype)
+    widths = split(pt.switch(has_share, 1.0 / pt.sqrt(precision), 0.0), here)
 
     def put_in(graphs: Any, there: Mapping[Any, Any], sds: float = 0.0) -> Any:
         replaced = {one: there[value_var] for value_var, one in given.items()}
-        place = there[chain] + sds * width if sds else there[chain]
-        return clone_replace(graphs, {**replaced, point: place}, rebuild_strict=False)
+        for chain, point, width in zip(chains, here, widths, strict=True):
+            replaced[point] = there[chain] + sds * width if sds else there[chain]
+        return clone_replace(graphs, replaced, rebuild_strict=False)
 
-    there = points if field.fixes_predictor else {**given, chain: point}
+    there = points if field.fixes_predictor else {**given, **at_here}
     nodes = (0.0,) if field.is_dense else NODES  # the width of a linear predictor is none of its elements
     around = [functools.partial(put_in, there=there, sds=sds) for sds in nodes]
-    arrays = field.precision.expand(Nearby(log_prior, log_rest, point, has_share[0].astype(point.dtype), around))
+    share = has_share[0].astype(here[0].dtype)
+    arrays = field.precision.expand(Nearby(log_prior, log_rest, here, share, around, couplings))
     return list(put_in(list(arrays), values))

@@ -12,7 +12,6 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_hais.density.markov.patterns import Pattern
 from pymc_hais.density.proofs.predictors import Predictor, find_predictor
 
 #: Standard deviations from the mean of a normal -> the share of what is averaged there (Gauss and Hermite's rule).
@@ -24,9 +23,10 @@ class Nearby(NamedTuple):
 
     log_prior: Any
     log_rest: Any
-    point: Any
+    points: Sequence[Any]  # of the variables that it is made of; one but for joint fields
     share: Any  # of the rest in the expansion
     around: Sequence[Callable[[Any], Any]]  # write a graph at the point, and at places over which the rest is averaged
+    couplings: Sequence[Any] = ()  # alpha and tau of each Markov random field
 
 
 class Factor(Protocol):
@@ -56,11 +56,17 @@ class Precision[F: Factor](Protocol):
         """Compute the coordinates (n, K) of displacements from the point to x."""
 
 
+def slopes_of(term: Variable, variable: Variable) -> Any:
+    """Return the slopes (K,) of a term."""
+    slopes: Any = pytensor.grad(term, variable, disconnected_inputs="ignore")
+    return slopes.ravel()
+
+
 def curvature(term: Variable, variable: Variable) -> tuple[Any, Any]:
     """Return minus the second derivatives and the slopes (K,) of a sum of functions of single elements."""
-    slopes: Any = pytensor.grad(term, variable, disconnected_inputs="ignore")
+    slopes = slopes_of(term, variable)
     second: Any = pytensor.grad(slopes.sum(), variable, disconnected_inputs="ignore")
-    return -second.ravel(), slopes.ravel()
+    return -second.ravel(), slopes
 
 
 def averaged(graphs: Sequence[Any], around: Sequence[Callable[[Any], Any]]) -> list[Any]:
@@ -70,14 +76,14 @@ def averaged(graphs: Sequence[Any], around: Sequence[Callable[[Any], Any]]) -> l
 
 
 def curvature_at_predictor(
-    log_rest: TensorVariable, point: TensorVariable, around: Sequence[Callable[[Any], Any]]
+    log_rest: TensorVariable, points: Sequence[TensorVariable], around: Sequence[Callable[[Any], Any]]
 ) -> tuple[Predictor, Any, Any, Any]:
-    """Expand a log likelihood in the linear predictor of a variable, around a fixed value of that.
+    """Expand a log likelihood in the linear predictor of variables, around a fixed value of that.
 
     Returns the predictor, that value, minus the second derivatives there (N,), zero where they are negative, and the
     slopes (N,), both averaged.  Nothing but functions of single elements is differentiated.
     """
-    predictor = find_predictor(log_rest, point)
+    predictor = find_predictor(log_rest, points)
     assert predictor is not None
     there = predictor.end.type("there")
     written = clone_replace(log_rest, {predictor.end: there}, rebuild_strict=False)
@@ -86,25 +92,3 @@ def curvature_at_predictor(
     puts = [functools.partial(clone_replace, replace={there: value}, rebuild_strict=False) for value in values]
     weights, slopes = averaged(curvatures, puts)
     return predictor, values[0], pt.maximum(weights, 0.0), slopes
-
-
-def pairs(
-    term: TensorVariable, variable: TensorVariable, pattern: Pattern, of_sum: float = 0.0
-) -> tuple[Any, Any, Any]:
-    """Return minus the second derivatives of single elements (K,) and of pairs (E,), and the slopes (K,).
-
-    By as many products with the Hessian as the pattern has colours.  What the square of the sum of all elements adds,
-    ``of_sum``, is in none of them.
-    """
-    slopes: Any = pytensor.grad(term, variable, disconnected_inputs="ignore")
-    diagonal, found, order = pt.zeros_like(variable).ravel(), [], []
-    for colour in range(pattern.colours.max() + 1):
-        is_chosen = pattern.colours == colour
-        mask = is_chosen.astype(variable.dtype)
-        product: Any = pytensor.grad((slopes * mask).sum(), variable, disconnected_inputs="ignore")
-        column = -product.ravel() - of_sum * mask.sum()
-        diagonal = diagonal + mask * column
-        order.append(np.flatnonzero(is_chosen[pattern.second]))
-        found.append(column[pattern.first[order[-1]]])
-    off: Any = pt.concatenate(found)[np.argsort(np.concatenate(order))]
-    return diagonal, off, slopes.ravel()

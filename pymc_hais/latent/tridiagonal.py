@@ -41,7 +41,7 @@ class Tridiagonal:
 
     def expand(self, near: Nearby) -> Bands:
         """Differentiate log prior + share * the rest; where the rest is not concave it adds no precision."""
-        log_prior, log_rest, point, share, around = near
+        log_prior, log_rest, (point,), share, around, _ = near
         of_prior, of_rest = _bands(log_prior, point), Bands(*averaged(_bands(log_rest, point), around))
         bands = [
             of_prior.diagonal + share * pt.maximum(of_rest.diagonal, 0.0),

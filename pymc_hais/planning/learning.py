@@ -92,7 +92,8 @@ def run_pilots(
     """
     seconds = _SIZES.share_of_time * runner.clock.left / len(rows)
     step = PILOT_PARTICLES if n_particles == PILOT_PARTICLES else problem.engine.grain(PILOT_PARTICLES)
-    n_particles = step * -(-max(n_particles, particles_for_dense(problem.layout.n_continuous)) // step)
+    least = particles_for_dense(problem.layout.n_continuous) if n_particles > _SIZES.fewest else 0
+    n_particles = step * -(-max(n_particles, least) // step)
     report = runner.progress.phase("Pilot")
 
     def task(row: int) -> Task:
@@ -231,6 +232,8 @@ def learn(
     None where no row is asked.  ``mass`` is the prior's, where it has been measured.
     """
     n_particles = _SIZES.fewer_particles if problem.is_near or problem.is_costly else PILOT_PARTICLES
+    if problem.is_near and problem.fixes_predictors:
+        n_particles = _SIZES.fewest
     pilots = run_pilots(problem, rows, number, runner, n_particles, problem.is_costly and not problem.is_near)
     seen = [] if earlier is None else log_ratios(problem, rows, earlier.pilots, earlier.problem)
     seen = [*seen, *log_ratios(problem, rows, pilots)]
@@ -315,9 +318,9 @@ def with_fewer_particles(problem: Problem, plan: Plan, runner: Runner) -> Plan:
 def _shortest(problem: Problem, tail: Tail, mass: PriorMass | None, target_se: float | None) -> int:
     """Return the smallest number of temperatures of a reported round."""
     if problem.is_near and tail.late.share == 0.0:
-        if tail.mass == 0.0:
-            return 1
         has_fields = problem.chart is not None and problem.chart.fields  # which have one hill
+        if tail.mass == 0.0 or (has_fields and problem.is_costly):
+            return 1
         if has_fields or (problem.fitted and problem.fitted.tail <= _SIZES.light_tail):
             return _SIZES.shortest_judged  # weights tell of the tail, and its mass is in the error
     is_light = problem.fitted is not None and problem.fitted.has_light_tails

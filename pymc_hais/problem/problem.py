@@ -24,7 +24,7 @@ from pymc_hais.density import (
     unnormalised_priors,
 )
 from pymc_hais.engines import compile_engine
-from pymc_hais.engines.base import CompileClock
+from pymc_hais.engines.base import COSTLY, CompileClock
 from pymc_hais.kernels import Block, Composed, Gibbs, Hamiltonian, LinearConstraints, SiteBlock
 from pymc_hais.references import (
     AnnealedModel,
@@ -40,8 +40,6 @@ from pymc_hais.references import (
 
 #: Positions that are evaluated at a time outside a run: always as many, so that nothing compiles twice.
 CHUNK = 500
-#: Particles that a program takes at a time, at most, where a density is costly: its largest array has 5,000 numbers.
-_COSTLY = 20
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,12 @@ class Problem:
 
         Other engines do not say: they move all of them together, or one.
         """
-        return 1 < self.engine.grain(CHUNK) <= _COSTLY
+        return 1 < self.engine.grain(CHUNK) <= COSTLY
+
+    @property
+    def fixes_predictors(self) -> bool:
+        """Whether variables behind a linear predictor have coordinates that hardly differ from a standard normal."""
+        return self.chart is not None and self.chart.fixes_predictors
 
     @property
     def is_integral(self) -> bool:

@@ -9,10 +9,9 @@ from scipy.sparse import csr_array
 
 from pymc_hais.density import build_layout
 from pymc_hais.density.containers import freeze_with_inputs
-from pymc_hais.density.markov.patterns import Pattern
+from pymc_hais.density.markov.markov import Markov, find_couplings, find_markov
 from pymc_hais.latent.banded import Banded
 from pymc_hais.latent.fields import find_fields
-from pymc_hais.latent.precisions import pairs
 from tests.density.coordinates.charted import neighbours
 
 RNG = np.random.default_rng(6)
@@ -21,8 +20,8 @@ RNG = np.random.default_rng(6)
 @pytest.mark.parametrize(("n", "of_sum"), [(2, 0.0), (9, 0.3)])
 def test_graphs_are_the_numbers_and_gradients_their_slopes(n, of_sum):
     """Of the displacement, as of a likelihood, and of the factor, as of a Jacobian."""
-    pattern = Pattern.of(csr_array(neighbours(n)))
-    banded = Banded(pattern, of_sum)
+    banded = Banded(Markov(csr_array(neighbours(n)), of_sum=of_sum))
+    pattern = banded.pattern
     inputs = [pt.vector(name, shape=(size,)) for name, size in zip("aogz", (n, len(pattern.first), n, n), strict=True)]
     root, displacement = banded.write_displacement(inputs[:3], inputs[3])
     weights = RNG.normal(size=n)
@@ -60,27 +59,31 @@ def test_graphs_are_the_numbers_and_gradients_their_slopes(n, of_sum):
             )
 
 
-def test_second_derivatives_are_read_by_colours():
-    n = 12
-    weights = neighbours(n)
-    pattern = Pattern.of(csr_array(weights))
-    matrix = np.diag(RNG.uniform(5.0, 6.0, n)) - RNG.uniform(0.5, 1.0) * weights + 0.2
-    x = pt.vector("x", shape=(n,))
-    written = pairs(-0.5 * x @ pt.constant(matrix) @ x, x, pattern, 0.2)
-    diagonal, off, slopes = pytensor.function([x], written, mode="FAST_COMPILE")(np.ones(n))
-    np.testing.assert_allclose(diagonal, np.diag(matrix) - 0.2, atol=1e-12)
-    np.testing.assert_allclose(off, matrix[pattern.first, pattern.second] - 0.2, atol=1e-12)
-    np.testing.assert_allclose(slopes, -matrix.sum(axis=1), atol=1e-12)
-    near = weights + np.eye(n) > 0
-    for i, j in zip(*np.nonzero(near @ near), strict=True):
-        assert i == j or pattern.colours[i] != pattern.colours[j]
+@pytest.mark.parametrize("is_intrinsic", [False, True])
+def test_the_precision_is_that_of_the_density_of_pymc(is_intrinsic):
+    """Minus the second derivatives of ``pm.logp``, without those of the sum."""
+    weights, numbers = neighbours(12), {"alpha": 0.7, "tau": 2.3}
+    with pm.Model():
+        if is_intrinsic:
+            rv = pm.ICAR("x", W=weights.astype(int), sigma=0.4, zero_sum_stdev=0.05)
+        else:
+            rv = pm.CAR("x", mu=np.zeros(12), W=weights, **numbers)
+    x = pt.vector("x", shape=(12,))
+    expected = -pytensor.gradient.hessian(pm.logp(rv, x).sum(), x)
+    markov, couplings = find_markov(rv), [float(one.eval()) for one in find_couplings(rv)]
+    diagonal, off = markov.precision(*couplings)
+    found = np.diag(diagonal) + markov.of_sum
+    for i, j in ((0, 1), (1, 0)):
+        places = (markov.pattern.first, markov.pattern.second)
+        found[places[i], places[j]] += off
+    np.testing.assert_allclose(found, expected.eval({x: RNG.normal(size=12)}), rtol=1e-9, atol=1e-9)
 
 
 def test_a_matrix_that_is_not_positive_definite_has_no_numbers():
-    pattern = Pattern.of(csr_array(neighbours(5)))
-    n_pairs = len(pattern.first)
+    banded = Banded(Markov(csr_array(neighbours(5))))
+    n_pairs = len(banded.pattern.first)
     for diagonal in (-np.ones(5), np.full(5, np.nan), np.full(5, np.inf)):
-        factor = Banded(pattern).compute_factor([diagonal[None], np.ones((1, n_pairs)), np.ones((1, 5))])
+        factor = banded.compute_factor([diagonal[None], np.ones((1, n_pairs)), np.ones((1, 5))])
         assert not np.isfinite(factor.diagonal).any() or not np.isfinite(factor.diagonal[:, :-1]).all()
 
 
@@ -127,4 +130,4 @@ def test_which_areas_are_a_field_is_read_from_the_graph(name):
         build()
     frozen, _ = freeze_with_inputs(model, [])
     found = find_fields(frozen, build_layout(model), normals=True)
-    assert [one.owner for one in found] == (["x"] if is_field else [])
+    assert [one.owners for one in found] == ([("x",)] if is_field else [])

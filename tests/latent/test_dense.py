@@ -5,12 +5,15 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from scipy.sparse import csr_array
 
 from pymc_hais.density import build_layout, has_normal_fields
 from pymc_hais.density.containers import freeze_with_inputs
+from pymc_hais.density.markov.markov import Markov
 from pymc_hais.latent.dense import Dense, DenseDisplacement
 from pymc_hais.latent.fields import find_fields
 from pymc_hais.latent.precisions import Nearby
+from tests.density.coordinates.charted import neighbours
 
 N = 16
 RNG = np.random.default_rng(6)
@@ -61,7 +64,7 @@ def scaled(z):
 #: Likelihoods of the coefficients z, and whether these have a linear predictor that moves with other variables.
 LIKELIHOODS = {
     "normal": (lambda z: pm.Normal("y", scaled(z), 1.0, observed=Y), True),
-    "Student-t": (lambda z: pm.StudentT("y", nu=4.0, mu=scaled(z), sigma=1.0, observed=Y), True),
+    "Student-t, of several hills": (lambda z: pm.StudentT("y", nu=4.0, mu=scaled(z), sigma=1.0, observed=Y), False),
     "Bernoulli": (lambda z: pm.Bernoulli("y", logit_p=scaled(z), observed=Y > 0.0), True),
     "binomial": (lambda z: pm.Binomial("y", 5, logit_p=scaled(z), observed=np.arange(20) % 6), True),
     "negative binomial": (
@@ -88,9 +91,46 @@ LIKELIHOODS = {
     "of itself": (lambda z: pm.Normal("y", pm.math.dot(X, z * pm.math.exp(z)), 1.0, observed=Y), False),
     "transposed": (
         lambda z: pm.Potential("y", -pm.math.sum(pm.math.sqr((m := scaled(z).reshape((4, 5))) + m.T[:4, :1]))),
-        False,
+        True,
     ),
 }
+
+
+#: What stands beside the coefficients z in a linear predictor, and which variables are one field with these.
+BESIDE = {
+    "an intercept": (lambda: pm.Normal("a"), {"z", "a"}),
+    "slopes": (lambda: pm.math.dot(X[:, :2], pm.Normal("b", shape=2)), {"z", "b"}),
+    "a slope that another variable scales": (lambda: pm.Normal("b") * pm.HalfNormal("s"), {"z", "b"}),
+    "effects of groups": (lambda: pm.Normal("u", 0.0, pm.HalfNormal("s"), shape=4)[np.arange(20) % 4], {"z", "u"}),
+    "effects of groups of a common mean": (
+        lambda: pm.Normal("u", pm.Normal("m"), 1.0, shape=4)[np.arange(20) % 4],
+        {"z", "u"},
+    ),
+    "a difference of effects": (lambda: (u := pm.Normal("u", shape=20)) - u[::-1], {"z", "u"}),
+    "areas with neighbours": (lambda: pm.ICAR("x", W=neighbours(20).astype(int)), {"z", "x"}),
+    "a square": (lambda: pm.Normal("a") ** 2, {"z"}),
+    "a product of two": (lambda: pm.Normal("a") * pm.Normal("b"), {"z", "a"}),
+    "another distribution": (lambda: pm.Laplace("a", 0.0, 1.0), {"z"}),
+    "a bounded variable": (lambda: pm.HalfNormal("a"), {"z"}),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_which_normals_are_one_field_is_read_from_the_graph(name):
+    build, owners = BESIDE[name]
+    with pm.Model() as model:
+        pm.Poisson("y", pm.math.exp(build() + scaled(pm.Normal("z", shape=N))), observed=np.arange(20) % 5)
+    (found,) = find_fields(freeze_with_inputs(model, [])[0], build_layout(model), normals=True)
+    assert set(found.owners) == owners
+    assert has_normal_fields(model)
+
+
+def test_effects_of_groups_alone_are_no_field():
+    """Pilots are as good at them, in less time."""
+    with pm.Model() as model:
+        effects = pm.Normal("u", 0.0, pm.HalfNormal("s"), shape=30)[np.arange(60) % 30]
+        pm.Poisson("y", pm.math.exp(pm.Normal("a") + effects), observed=np.arange(60) % 5)
+    assert not has_normal_fields(model)
 
 
 def scaled_again(z):
@@ -140,13 +180,39 @@ def test_the_matrix_is_the_likelihood_s_whatever_the_layout():
         return -0.5 * pt.sqr(x).sum(), -pt.exp(pt.dot(left, scale * x.T) @ right).sum()
 
     point, flat = pt.matrix("point", shape=(4, 5)), pt.vector("flat", shape=(20,))
-    found = Dense().expand(Nearby(*terms(point), point, 1.0, [lambda graph: graph]))
+    found = Dense().expand(Nearby(*terms(point), [point], 1.0, [lambda graph: graph]))
     whole = sum(terms(flat.reshape((4, 5))))
     expected = [-pytensor.gradient.hessian(whole, flat), pytensor.grad(whole, flat)]
     x = 0.1 * rng.normal(size=(4, 5))
     arrays = pytensor.function([point], found, mode="FAST_COMPILE")(x)
     for one, other in zip(arrays, pytensor.function([flat], expected, mode="FAST_COMPILE")(x.ravel()), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_the_matrix_of_several_variables_is_the_likelihood_s():
+    """A mean, coefficients, effects of which differences count, and areas: the Hessian of PyTensor in all together."""
+    rng = np.random.default_rng(8)
+    design, sizes = rng.normal(size=(8, 5)), (1, 5, 8, 8)
+    markov = Markov(csr_array(neighbours(8)), of_sum=0.3)
+    flat, x = pt.vector("flat", shape=(22,)), 0.3 * rng.normal(size=22)
+    ends = np.cumsum([0, *sizes])
+    precision = np.diag(1.7 * markov.degrees) - 1.7 * 0.6 * markov.weights.toarray() + 0.3
+
+    def terms(mean, z, effects, areas):
+        log_prior = -0.5 * (mean**2 / 4.0 + pt.sqr(z).sum() + pt.sqr(effects).sum() + areas @ precision @ areas)
+        eta = 2.0 * mean + design @ (z * 0.7) + effects - effects[::-1] - 0.4 * areas
+        return log_prior, -pt.exp(eta).sum()
+
+    parts = [flat[ends[i] : ends[i + 1]] for i in range(4)]
+    whole = sum(terms(parts[0][0], *parts[1:]))
+    expected = [-pytensor.gradient.hessian(whole, flat), pytensor.grad(whole, flat)]
+    points = [pt.scalar("mean"), *(pt.vector(f"x{i}", shape=(size,)) for i, size in enumerate(sizes[1:]))]
+    near = Nearby(*terms(*points), points, 1.0, [lambda graph: graph], [pt.constant(0.6), pt.constant(1.7)])
+    found = Dense((None, None, None, markov)).expand(near)
+    values = [x[0], *(x[ends[i] : ends[i + 1]] for i in range(1, 4))]
+    arrays = pytensor.function(points, found, mode="FAST_COMPILE")(*values)
+    for one, other in zip(arrays, pytensor.function([flat], expected, mode="FAST_COMPILE")(x), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
 
 
 def test_many_other_variables_keep_the_coordinates():

@@ -22,11 +22,14 @@ def test_few_particles_at_a_time_are_a_sign_of_a_costly_density(grain, is_costly
 
 
 @pytest.mark.parametrize(
-    ("is_costly", "is_near", "n_particles", "is_wide"),
-    [(False, False, 500, False), (True, False, 250, True), (False, True, 250, False), (True, True, 250, False)],
+    ("is_costly", "is_near", "has_fields", "n_particles", "is_wide"),
+    [
+        *[(False, False, False, 500, False), (True, False, False, 250, True), (False, True, False, 250, False)],
+        *[(True, True, False, 250, False), (True, False, True, 250, True), (True, True, True, 125, False)],
+    ],
 )
 def test_pilots_of_costly_densities_are_small_and_their_stages_wide(
-    is_costly, is_near, n_particles, is_wide, monkeypatch
+    is_costly, is_near, has_fields, n_particles, is_wide, monkeypatch
 ):
     asked = []
 
@@ -38,8 +41,9 @@ def test_pilots_of_costly_densities_are_small_and_their_stages_wide(
         raise Asked
 
     monkeypatch.setattr(learning, "run_pilots", run_pilots)
+    problem = SimpleNamespace(is_costly=is_costly, is_near=is_near, fixes_predictors=has_fields)
     with pytest.raises(Asked):
-        learning.learn(SimpleNamespace(is_costly=is_costly, is_near=is_near), [0], 0, None)
+        learning.learn(problem, [0], 0, None)
     assert asked == [n_particles, is_wide]
 
 

@@ -40,7 +40,7 @@ def find_conditionals(frozen: pm.Model, layout: Layout, fields: Sequence[Field])
     found: dict[str, tuple[Any, Any]] = {}
     if any(field.fixes_predictor for field in fields):
         return found
-    own = [frozen[field.owner] for field in fields]
+    own = [frozen[owner] for field in fields for owner in field.owners]
     for owner, shape in zip(layout.owners, layout.shapes, strict=True):
         moments = None if frozen[owner] in own else _location_and_log_scale(frozen, frozen[owner])
         if moments is None:

@@ -21,7 +21,7 @@ from pymc_hais.density.coordinates.centring import find_conditionals, longest_li
 from pymc_hais.density.coordinates.tails import Tails, find_tails
 from pymc_hais.density.layout import Layout, build_layout, build_position, on_position, values_at
 from pymc_hais.density.proofs.concavity import is_concave_in
-from pymc_hais.latent.fields import Field, at_points, expand, find_fields, open_sums
+from pymc_hais.latent.fields import Field, at_points, expand, find_fields, open_sums, split, value_vars
 from pymc_hais.latent.precisions import Factor
 
 _log = logging.getLogger("pymc.hais")
@@ -84,14 +84,18 @@ class Chart:
         """Whether independent normal variables, or areas with neighbours, are a field."""
         return any(one.fixes_predictor for one in self.fields)
 
+    @property
+    def field_owners(self) -> list[str]:
+        """Names of the variables that are fields."""
+        return [owner for one in self.fields for owner in one.owners]
+
     @functools.cached_property
     def is_field(self) -> np.ndarray:
         """Which elements are of a field, of bool (D,)."""
-        positions = np.arange(self.is_moved.size)
-        return sum(
-            ((positions >= one.start) & (positions < one.stop) for one in self.fields),
-            np.zeros(self.is_moved.size, bool),
-        )
+        found = np.zeros(self.is_moved.size, bool)
+        for one in self.fields:
+            found[one.part] = True
+        return found
 
     @functools.cached_property
     def mixed(self) -> np.ndarray:
@@ -106,8 +110,8 @@ class Chart:
             x = np.where(self.is_moved, mean + np.exp(log_sd) * z, first)
         for i, chain in enumerate(self.fields):
             displacement = chain.precision.compute_displacement(self._factor(i, x, sites), z[:, chain.part])
-            own = sites.shift[chain.part] + chain.differences(np, displacement)
-            x = np.concatenate([x[:, : chain.start], own, x[:, chain.stop :]], axis=1)
+            x = np.array(x)
+            x[:, chain.part] = sites.shift[chain.part] + chain.differences(np, displacement)
         return x
 
     def to_coordinates(self, x: np.ndarray, sites: Sites) -> np.ndarray:
@@ -155,11 +159,7 @@ def build_chart(
     """
     containers = containers or {}
     frozen, targets = freeze_with_inputs(model, list(containers))
-    found_fields = find_fields(frozen, layout, normals)
-    # Coordinates of innovations and of short chains pay only where there is one hill.
-    fields = [
-        one for one in found_fields if (one.is_long and not one.is_summed) or is_concave_in(model, layout, [one.owner])
-    ]
+    fields = _find_fields(model, frozen, layout, normals)
     expansions = _write_expansions(frozen, layout, fields)
     if normals and len(expansions) < len(fields):  # the chains may be differentiated twice nevertheless
         return build_chart(model, layout, containers, with_tails=with_tails)
@@ -184,7 +184,16 @@ def build_chart(
 def has_normal_fields(model: pm.Model) -> bool:
     """Whether independent normal variables of a model, or areas with neighbours, can be a field, if asked for."""
     frozen, _ = freeze_with_inputs(model, [])
-    return any(one.fixes_predictor for one in find_fields(frozen, build_layout(model), normals=True))
+    return any(one.fixes_predictor for one in _find_fields(model, frozen, build_layout(model), normals=True))
+
+
+def _find_fields(model: pm.Model, frozen: pm.Model, layout: Layout, normals: bool) -> list[Field]:
+    """Find the fields whose coordinates pay: those of innovations, short chains and predictors with one hill only."""
+    return [
+        one
+        for one in find_fields(frozen, layout, normals)
+        if (one.is_long and not one.is_summed and not one.fixes_predictor) or is_concave_in(model, layout, one.owners)
+    ]
 
 
 def _compile(written: Written, layout: Layout, given: Mapping[Any, Any]) -> Compiled:
@@ -221,12 +230,11 @@ def _write_expansions(frozen: pm.Model, layout: Layout, fields: Sequence[Field])
         for i, one in enumerate(fields):
             position = build_position(layout)
             sites = [position.type(name) for name in ("precision", "shift")]  # nothing here is mixed
-            later = {chain.owner for chain in fields[i:]}
+            later = {owner for chain in fields[i:] for owner in chain.owners}
             values = values_at(frozen, layout, [sites[1] if owner in later else position for owner in layout.owners])
-            own = frozen.rvs_to_values[frozen[one.owner]]
             terms, chains, values = open_sums(frozen, fields, [frozen.varlogp, frozen.datalogp], values)
             points = at_points(frozen, layout, fields, sites[1])
-            arrays = expand(one, terms, values, points, own, chains[one.owner], sites[0][one.part])
+            arrays = expand(frozen, one, terms, values, points, chains[one], sites[0][one.part])
             written.append((arrays, position, sites))
     except Exception as error:  # whatever an operation raises that has no gradient
         _log.debug("Fields keep the coordinates of the model", exc_info=error)
@@ -269,14 +277,14 @@ def recentre(
     points = at_points(frozen, layout, chart.fields, sites[1])
     of_fields: Any = pt.zeros((), dtype=coordinates.dtype)
     for one in chart.fields:  # in place of its point
-        chain, value_var = chains[one.owner], frozen.rvs_to_values[frozen[one.owner]]
-        point = written[chain]
-        arrays = expand(one, terms, written, points, value_var, chain, sites[0][one.part])
+        arrays = expand(frozen, one, terms, written, points, chains[one], sites[0][one.part])
         root, displacement = one.precision.write_displacement(arrays, coordinates[one.part])
-        whole = point + displacement.reshape(point.type.shape).astype(point.dtype)
-        written[chain] = chain.type.filter_variable(whole)
+        moves = split(displacement, [written[chain] for chain in chains[one]])
+        for chain, moved in zip(chains[one], moves, strict=True):
+            written[chain] = chain.type.filter_variable(written[chain] + moved)
         if one.is_summed:
-            parts = one.differences(pt, whole.ravel()).reshape(point.type.shape)
+            (value_var,), whole = value_vars(frozen, one), written[chains[one][0]]
+            parts = one.differences(pt, whole.ravel()).reshape(whole.type.shape)
             written[value_var] = value_var.type.filter_variable(parts)
         of_fields = of_fields - pt.log(root).sum()
     values = {value_var: written[value_var] for value_var in values}
@@ -289,7 +297,7 @@ def _recentre_normals(
 ) -> tuple[dict[Any, Any], Any]:
     """Write what is mixed or has parents, and the fields as their points; return the Jacobian's share, too."""
     found = find_conditionals(frozen, layout, chart.fields)
-    points = {one.owner for one in chart.fields}
+    points = chart.field_owners
     position, log_jacobian = chart.tails.write(coordinates)
     if len(mixed := chart.mixed):
         position = pt.set_subtensor(coordinates[mixed], (sites[2] * coordinates[mixed]).sum(axis=1))

@@ -54,6 +54,10 @@ class Markov:
         """The weight of each pair of the pattern (E,)."""
         return np.asarray(self.weights[self.pattern.first, self.pattern.second], dtype=np.float64).ravel()
 
+    def precision(self, alpha: Any, tau: Any) -> tuple[Any, Any]:
+        """Return the diagonal (n,) of its precision, and the entries (E,) of the pairs, without that of the sum."""
+        return tau * self.degrees, -tau * alpha * self.entries
+
     @functools.cached_property
     def is_positive_definite(self) -> bool:
         """Whether D - alpha W is known to be, for any alpha between -1 and 1."""
@@ -91,6 +95,17 @@ def find_markov(rv: TensorVariable) -> Markov | None:
         return None
     field = _field(weights, sigma**-2, (sd_of_mean * weights.shape[0]) ** -2)
     return field if field.is_positive_definite and field.is_connected else None
+
+
+def find_couplings(rv: TensorVariable) -> list[Any]:
+    """Return alpha and tau of a field as graphs of random variables; nothing for other distributions."""
+    field = find_markov(rv)
+    if field is None:
+        return []
+    if field.tau is not None:
+        return [pt.constant(one, dtype=rv.dtype) for one in (1.0, field.tau)]
+    _, _, *numbers = distribution_of(rv).dist_params(rv.owner)
+    return numbers[:2]
 
 
 def find_log_mass(rv: TensorVariable) -> float | None:

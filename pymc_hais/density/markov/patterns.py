@@ -63,20 +63,6 @@ class Pattern:
         """The largest distance between two elements that share an entry; 1 where there are none."""
         return int(np.max(self.place[self.first] - self.place[self.second], initial=1))
 
-    @functools.cached_property
-    def colours(self) -> np.ndarray:
-        """Numbers (n,) that differ between elements that share an entry with one another, or with the same one."""
-        n = len(self.order)
-        near: list[set[int]] = [{i} for i in range(n)]
-        for one, other in zip(self.first.tolist(), self.second.tolist(), strict=True):
-            near[one].add(other)
-            near[other].add(one)
-        colours = np.full(n, -1)
-        for i in self.order.tolist():
-            taken = {colours[k] for j in near[i] for k in near[j]}
-            colours[i] = next(colour for colour in range(n) if colour not in taken)
-        return colours
-
     @np.errstate(all="ignore")  # of values beyond the range of floating point
     def factor(self, diagonal: np.ndarray, off: np.ndarray) -> np.ndarray:
         """Return the bands (b + 1, n) of L in A = L L', in the pattern's order; NaN where A is not positive definite.

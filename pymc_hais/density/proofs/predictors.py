@@ -1,11 +1,12 @@
-"""What the data look at of a normal variable: a linear predictor, found in the graph of a log likelihood."""
+"""What the data look at of normal variables: a linear predictor, found in the graph of a log likelihood."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
@@ -18,31 +19,56 @@ from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR, core_op
 
 
 class Predictor(NamedTuple):
-    """A chain of variables, each affine in the one before: from a normal variable to where the data look at it."""
+    """Variables, each affine in those before: from normal variables to where the data look at them together."""
 
-    head: Any  # as large as the normal variable, element by element
+    heads: list[Any]  # one for each normal variable, and as large, element by element
     end: Any  # the predictor: beyond it the likelihood is a sum of functions of single elements
-    is_mixed: bool  # whether elements of the predictor depend on several of the normal variable
-    others: list[Any]  # what else the chain is computed from
+    is_mixed: bool  # whether elements of the predictor depend on several of the normal variables
 
 
-def find_predictor(log_rest: TensorVariable, point: TensorVariable) -> Predictor | None:
-    """Find the linear predictor of a variable in a log likelihood; None where there is none, or not known."""
-    uses = _uses(log_rest, point)
-    chain = [point]
-    while len(nodes := uses[chain[-1]]) == 1 and _is_affine(nodes[0], chain[-1]):
-        chain += nodes[0].outputs
-    sums = [isinstance(one.owner.op, Sum | CumOp) or core_op(one, Dot) is not None for one in chain[1:]]
-    mixing = [i for i, is_sum in enumerate(sums, 1) if is_sum]
-    last = len(chain) - 1
-    if mixing:  # nothing but layouts beyond, so that few numbers change with the other variables
-        beyond = range(mixing[-1] + 1, len(chain))
-        last = next((i for i in beyond if not isinstance(chain[i].owner.op, LAYOUT)), len(chain)) - 1
-    first = next((i for i, one in enumerate(chain) if _size(one) != _size(point) or _picks(one)), len(chain)) - 1
-    if not _is_sum_of_functions(log_rest, chain[last]):
+def find_predictor(log_rest: TensorVariable, points: Sequence[TensorVariable]) -> Predictor | None:
+    """Find the linear predictor of variables in a log likelihood; None where there is none, or not known."""
+    uses = _uses(log_rest, points)
+    common = _common_affine(log_rest, points, uses)
+    mixing = [i for i, one in enumerate(common) if one.owner and _mixes(one.owner, uses)]
+    if not common or not (mixing or len(points) == 1):
         return None
-    others = [one for after in chain[1 : last + 1] for one in after.owner.inputs if one not in chain]
-    return Predictor(chain[min(first, last)], chain[last], bool(mixing), others)
+    last = len(common) - 1
+    if mixing:  # nothing but layouts beyond, so that few numbers change with the other variables
+        beyond = range(mixing[-1] + 1, len(common))
+        last = next((i for i in beyond if not isinstance(common[i].owner.op, LAYOUT)), len(common)) - 1
+    end = common[last]
+    if not _is_sum_of_functions(log_rest, end):
+        return None
+    return Predictor([_find_head(point, end, uses) for point in points], end, bool(mixing))
+
+
+def _common_affine(log_rest: TensorVariable, points: Sequence[TensorVariable], uses: dict[Any, list[Any]]) -> list[Any]:
+    """Return the variables, in order, that are affine in all points, and through which alone the data look at these."""
+    affine: dict[Any, frozenset] = {one: frozenset([one]) for one in points}
+    for node in toposort([log_rest]):
+        mine = [one for one in node.inputs if one in uses]
+        if mine and all(one in affine for one in mine) and _is_affine(node, mine):
+            affine.update(dict.fromkeys(node.outputs, frozenset().union(*(affine[one] for one in mine))))
+    whole = [one for one, behind in affine.items() if len(behind) == len(points)]
+    return [one for one in whole if set(ancestors([log_rest], blockers=[one])).isdisjoint({*points} - {one})]
+
+
+def _find_head(point: TensorVariable, end: TensorVariable, uses: dict[Any, list[Any]]) -> TensorVariable:
+    """Return the last variable before the predictor that is a point element by element, scaled and moved."""
+    head = point
+    while head is not end and len(nodes := uses[head]) == 1:
+        (after,) = nodes[0].outputs
+        if _size(after) != _size(point) or _picks(after) or _mixes(nodes[0], uses):
+            break
+        head = after
+    return head
+
+
+def _mixes(node: Apply, uses: dict[Any, list[Any]]) -> bool:
+    """Whether a node adds up several elements of normal variables."""
+    is_sum = isinstance(node.op, Sum | CumOp) or core_op(node.outputs[0], Dot) is not None
+    return is_sum or sum(one in uses for one in node.inputs) > 1
 
 
 def _size(variable: TensorVariable) -> int | None:
@@ -60,9 +86,9 @@ def _picks(variable: Variable) -> bool:
     return op is not None and not isinstance(op, Elemwise | Reshape)
 
 
-def _uses(output: TensorVariable, of: TensorVariable) -> dict[Any, list[Any]]:
-    """Return the nodes that compute something from each variable that depends on one; once for each input."""
-    uses: dict[Any, list[Any]] = {of: []}
+def _uses(output: TensorVariable, of: Sequence[TensorVariable]) -> dict[Any, list[Any]]:
+    """Return the nodes that compute something from each variable that depends on some; once for each input."""
+    uses: dict[Any, list[Any]] = {one: [] for one in of}
     for node in toposort([output]):
         mine = [one for one in node.inputs if one in uses]
         for one in mine:
@@ -72,18 +98,26 @@ def _uses(output: TensorVariable, of: TensorVariable) -> dict[Any, list[Any]]:
     return uses
 
 
-def _is_affine(node: Apply, variable: Variable) -> bool:
-    """Whether a node is affine in one of its inputs, with all others constant."""
+def _is_affine(node: Apply, variables: Sequence[Variable]) -> bool:
+    """Whether a node is affine in some of its inputs, with all others constant; each stands for one input."""
     op, first = node.op, node.inputs[0]
+    is_single = len(variables) == 1
     if isinstance(op, Elemwise):
         one = op.scalar_op
-        return isinstance(one, (*LINEAR, ps.Mul)) or (
-            (isinstance(one, ps.TrueDiv) and first is variable)
-            or (isinstance(one, ps.Second) and node.inputs[1] is variable)
+        if isinstance(one, LINEAR):
+            return True
+        return is_single and (
+            isinstance(one, ps.Mul)
+            or (isinstance(one, ps.TrueDiv) and first is variables[0])
+            or (isinstance(one, ps.Second) and node.inputs[1] is variables[0])
             or (isinstance(one, ps.Cast) and one.o_type.dtype.startswith("float"))
         )
+    if isinstance(op, Join | MakeVector):
+        return first not in variables or isinstance(op, MakeVector)
+    if not is_single:
+        return False
     if isinstance(op, LAYOUT):
-        return first is variable
+        return first is variables[0]
     is_sum = isinstance(op, Sum) or (isinstance(op, CumOp) and op.mode == "add")
     return is_sum or core_op(node.outputs[0], Dot) is not None
 

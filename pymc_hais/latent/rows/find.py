@@ -19,7 +19,7 @@ from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.layout import Layout
 from pymc_hais.density.proofs.reach import find_reach
 from pymc_hais.density.rewrites.simplification import simplify_values
-from pymc_hais.latent.fields import Field, find_summed, write_chain
+from pymc_hais.latent.fields import Field, find_summed, place_of, write_chain
 from pymc_hais.latent.rows.axes import Axis, bound_density, find_parts
 from pymc_hais.latent.rows.normal import Normal
 from pymc_hais.latent.rows.rows import Rows
@@ -70,7 +70,7 @@ def find_rows(frozen: pm.Model, layout: Layout) -> Rows | None:
     for i, (owner, shape) in enumerate(shapes.items()):
         sums = None
         if owner in weights:
-            sums = Field(owner, layout.offsets[i], layout.offsets[i + 1], shape[-1], weights[owner])
+            sums = Field((owner,), place_of(layout, [i]), shape[-1], weights[owner])
         for one in _axes_of(frozen, owner, shape, sums, parts.get(owner)):
             if one.length >= _FEWEST:
                 groups.setdefault((*one.lead, one.length), {}).setdefault(owner, one)

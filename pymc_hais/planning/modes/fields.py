@@ -33,6 +33,7 @@ class _Search(NamedTuple):
     """How the climbs are made, and when a start with fields integrated out is good enough."""
 
     solved: int = 20_000  # elements of fields that the starts of a climb have in all
+    factored: float = 6e7  # cubes of dense fields' sizes in all, likewise
     most_starts: int = 250  # of a climb
     starts: int = 20  # of the climbs
     others: int = 3  # other peaks that must lead to the same one
@@ -44,6 +45,8 @@ class _Search(NamedTuple):
     newton_steps: int = 50  # to a point, at most
     counting: float = 0.2  # share of draws that counts where rounds hardly need temperatures
     light: float = 0.5  # Pareto k of their weights
+    half: float = 0.5  # share of draws from which on their weights may have heavier tails
+    heavy: float = 0.7  # Pareto k of these
     follows: int = 5  # turns after weighted draws
     followed: float = 0.3  # the share of these draws that counts once they are tempered
     gains: float = 1.2  # of a turn, at least, for another one where weights are even enough: the rest is of the chains
@@ -111,9 +114,9 @@ def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
     if not trial.plan.is_tuned:
         return "the pilot from there ran out of time."
     n_steps = int(trial.plan.lengths[0])
-    if n_steps > 1 and any(one.is_dense and one.length > _SEARCH.cheap for one in problem.chart.fields):
+    if n_steps > 8 and any(one.is_dense and one.length > _SEARCH.cheap for one in problem.chart.fields):
         return f"{n_steps} temperatures, each with a matrix of many coefficients to factor, are too many."
-    chains = ", ".join(f"`{field.owner}`" for field in problem.chart.fields)
+    chains = ", ".join(f"`{owner}`" for owner in problem.chart.field_owners)
     where = "the modes" if near.fitted and near.fitted.beside else "the mode"
     reason = f"With {chains} integrated out around {where}, draws have an effective sample size of {judged.share:.0%}."
     return trial.knowing(n_confirming=float(along.round_up(_n_starts(problem.chart))), reason=reason)
@@ -137,7 +140,7 @@ def _find(problem: Problem, chart: Chart, along: Slice, runner: Runner) -> Probl
     x = drawn.positions[~drawn.clipped]
     if len(x) < 2:
         return "no draw of the prior is within the range of floating point."
-    if not is_concave_in(problem.model, problem.layout, [field.owner for field in chart.fields]):
+    if not is_concave_in(problem.model, problem.layout, chart.field_owners):
         return "chains may have several modes: their density is not proven to be concave."
     starts = problem.to_coordinates(x)[:, ~chart.is_field]
     found = _rise(_at_point(problem, np.median(x, axis=0)), along, starts, np.median(starts, axis=0), runner)
@@ -176,7 +179,9 @@ def _with_others(near: Problem, chart: Chart, peak: Peak, others: Sequence[Peak]
 
 def _n_starts(chart: Chart) -> int:
     """Return how many draws of the prior are climbed from: fewer with long fields, which each evaluation solves."""
-    return int(np.clip(_SEARCH.solved // max(1, int(chart.is_field.sum())), _SEARCH.starts, _SEARCH.most_starts))
+    n = _SEARCH.solved // max(1, int(chart.is_field.sum()))
+    n_cubed = sum(one.length**3 for one in chart.fields if one.is_dense)
+    return int(np.clip(min(n, _SEARCH.factored // max(1, n_cubed)), _SEARCH.starts, _SEARCH.most_starts))
 
 
 def _rise(
@@ -289,7 +294,9 @@ def _smooth(judged: Judged, along: Slice, joint: Joint, rng: np.random.Generator
 
 def _is_near(judged: Judged) -> bool:
     """Whether the weights of draws are even enough; the rest of a chain costs more to anneal than to weigh."""
-    return judged.share >= _SEARCH.counting and judged.tail <= _SEARCH.light
+    return judged.share >= _SEARCH.counting and judged.tail <= (
+        _SEARCH.light if judged.share < _SEARCH.half else _SEARCH.heavy
+    )
 
 
 def _around(problem: Problem, chart: Chart, along: Slice, mean: np.ndarray, covariance: np.ndarray) -> Problem:

@@ -17,6 +17,7 @@ from pymc_hais.core.ascent import GoesOn, ascend
 from pymc_hais.core.records import AnnealingRun, Metric
 from pymc_hais.core.seeds import Use
 from pymc_hais.core.weights import pool
+from pymc_hais.density import is_concave_in
 from pymc_hais.estimators.region import measure_region
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.problem.problem import CHUNK, Problem
@@ -176,12 +177,14 @@ def _starts(
         far = problem.to_coordinates(drawn.positions[~drawn.clipped])
     weights = np.exp(pool(run.log_weights, run.log_z))
     particles = run.positions
+    is_settled = _of_one_hill(problem)
+    far[:, is_settled] = 0.0
 
     def choose(size: int) -> np.ndarray:
         return particles[rng.choice(len(particles), size, p=weights.ravel() / weights.sum())]
 
     near = choose(max(0, free - n_exchanged - len(far)))
-    exchanged = _exchange(problem, choose, runner, joint, metric, n_exchanged) if n_exchanged else near[:0]
+    exchanged = _exchange(problem, choose, runner, joint, metric, n_exchanged, is_settled) if n_exchanged else near[:0]
     traded = near[:0]
     if n_traded:
         copies = labels.trade(problem.to_model(choose(-(-n_traded // labels.n_trades))))
@@ -192,31 +195,50 @@ def _starts(
     return every[is_finite], is_drawn[is_finite], is_own[is_finite]
 
 
+def _of_one_hill(problem: Problem) -> np.ndarray:
+    """Return which coordinates (D,) are of fields that are proven to have one hill, whatever all others are.
+
+    From wherever they start, they lead to the same place: around zero.
+    """
+    chart = problem.chart
+    if chart is None or not chart.fields or not is_concave_in(problem.model, problem.layout, chart.field_owners):
+        return np.zeros(problem.layout.n_dims, bool)
+    return chart.is_field
+
+
 def _exchange(
-    problem: Problem, choose: Callable[[int], np.ndarray], runner: Runner, joint: Joint, metric: Metric, n: int
+    problem: Problem,
+    choose: Callable[[int], np.ndarray],
+    runner: Runner,
+    joint: Joint,
+    metric: Metric,
+    n: int,
+    is_settled: np.ndarray,
 ) -> np.ndarray:
     """Draw one variable of particles from the reference; return the n that gain most, as many of each variable.
 
     A climb from a draw of all variables jumps over a narrow mode in one of them as long as the others have far to go.
     So this variable climbs alone first, and then all others without it.
     """
-    ends = np.unique(problem.layout.offsets).tolist()
-    n_variables = len(ends) - 1
-    n_tried = max(CHUNK, SEARCH.most_exchanged // (n_variables + 1))
+    parts = [part for part in itertools.pairwise(np.unique(problem.layout.offsets).tolist()) if not is_settled[part[0]]]
+    n_variables = len(parts)
+    n_tried = CHUNK if problem.is_costly else max(CHUNK, SEARCH.most_exchanged // (n_variables + 1))
     best, slopes, before = [], [], choose(n_tried)
     values, own = joint(before)[0], problem.to_model(before)
-    for number, (start, stop) in enumerate(itertools.pairwise(ends[: 1 + SEARCH.most_exchanged // CHUNK])):
+    for number, (start, stop) in enumerate(parts[: SEARCH.most_exchanged // CHUNK]):
         drawn = problem.reference.draw(n_tried, runner.seeds.of(Use.EXCHANGED, number))
         x = own.copy()
         with np.errstate(all="ignore"):
             x[:, start:stop] = drawn.positions[:, start:stop]
             z = problem.to_coordinates(x)
+        z[:, is_settled] = 0.0
         is_usable = np.isfinite(z).all(axis=1) & ~drawn.clipped
         if is_usable.any():
             gain = joint(z[is_usable])[0] - values[is_usable]
             chosen = z[is_usable][np.argsort(-gain)[: max(1, n // n_variables)]]
             best.append(chosen)
-            slopes.append(np.tile((np.arange(len(z[0])) >= start) & (np.arange(len(z[0])) < stop), (len(chosen), 1)))
+            is_own = (np.arange(len(z[0])) >= start) & (np.arange(len(z[0])) < stop)
+            slopes.append(np.tile(is_own | is_settled, (len(chosen), 1)))
     if not best:
         return before[:0]
     is_free, z = np.concatenate(slopes), np.concatenate(best)
