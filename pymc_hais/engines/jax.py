@@ -207,7 +207,7 @@ class JaxEngine(SharedEngine):
         self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, Sequence[SegmentTrace]]:
         """Run a segment; return the trace of each tile."""
-        # Compiling a costly density once more, for scales alone, takes longer than their matrix.
+        # Compiling a costly density for scales takes longer than moving with a diagonal matrix of them.
         if segment.metric.ndim == 1 and self._starts_dense and self.grain(_PARTICLES) <= COSTLY:
             segment = segment._replace(metric=np.diag(segment.metric))
         shape, steps = state.log_ratio.shape, _pad_steps(segment, state.position.dtype)

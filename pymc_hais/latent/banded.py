@@ -55,8 +55,8 @@ class Banded:
 
     def expand(self, near: Nearby) -> list[Any]:
         """Write the diagonal (K,), the entries of all pairs (E,), and the gradient (K,)."""
-        log_prior, log_rest, (point,), share, around, couplings = near
-        (diagonal, off), slope = self.markov.precision(*couplings), slopes_of(log_prior, point)
+        log_prior, log_rest, (point,), share, around, (coupling,) = near
+        (diagonal, off), slope = self.markov.precision(*coupling), slopes_of(log_prior, point)
         predictor, value, weights, slopes = curvature_at_predictor(log_rest, [point], around)
         away = (predictor.end - value).ravel()
         of_rest, slope_of_rest = curvature((slopes * away - 0.5 * weights * away**2).sum(), point)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.replace import vectorize_graph
@@ -18,6 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.markov.markov import Markov
+from pymc_hais.density.proofs.predictors import size_of
 from pymc_hais.density.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
 from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op
 from pymc_hais.latent.precisions import Nearby, curvature, curvature_at_predictor, slopes_of
@@ -79,10 +79,9 @@ class Dense:
     def expand(self, near: Nearby) -> list[Any]:
         """Write A and the gradient; where the likelihood is not concave it adds no precision."""
         log_prior, log_rest, points, share, around, couplings = near
-        of_fields = iter(zip(couplings[::2], couplings[1::2], strict=True))
         priors = [
-            pt.diag(curvature(log_prior, point)[0]) if markov is None else _of_markov(markov, *next(of_fields))
-            for point, markov in zip(points, self.markovs, strict=True)
+            pt.diag(curvature(log_prior, point)[0]) if markov is None else _of_markov(markov, *coupling)
+            for point, markov, coupling in zip(points, self.markovs, couplings, strict=True)
         ]
         predictor, value, weights, slopes = curvature_at_predictor(log_rest, points, around)
         end = predictor.end
@@ -154,7 +153,7 @@ def _product_of(head: Any, end: Any) -> Any:
         if len(with_head) != 1 or (isinstance(scalar_op(inner), Sub) and with_head[0] is not inner.owner.inputs[0]):
             return None
         inner = behind_dims(with_head[0])
-    is_whole = np.prod(inner.type.shape) == np.prod(end.type.shape)
+    is_whole = size_of(inner) == size_of(end)
     n = int(np.prod(head.type.shape))
     is_product = isinstance(inner.owner and inner.owner.op, Dot) and inner.owner.inputs[1] is head
     return inner if is_product and is_whole and head.type.shape in ((n,), (n, 1)) else None

@@ -36,7 +36,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.layout import Layout, values_at
 from pymc_hais.density.markov.markov import Markov, find_couplings, find_markov
-from pymc_hais.density.proofs.predictors import Predictor, find_predictor
+from pymc_hais.density.proofs.predictors import Predictor, find_predictor, size_of
 from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.banded import Banded
@@ -60,9 +60,10 @@ _TRIDIAGONAL = Tridiagonal()
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A variable that is a chain, or several in a row, in the flat vector; or that has the differences of one.
+    """Variables that are nearly normal given all others, and the kind of matrix that is their precision.
 
-    Or, with another kind of matrix, a Gaussian Markov random field, or all normals behind a linear predictor.
+    One variable that is a chain, has several chains in a row, or the differences of one; a Gaussian Markov random
+    field; or all normal variables behind a linear predictor.
     """
 
     owners: tuple[str, ...]  # one, but for normals behind a linear predictor
@@ -165,8 +166,8 @@ def _is_level_of(rv: TensorVariable, data: TensorVariable) -> bool:
     return rv not in ancestors([sigma])
 
 
-class _Looks(NamedTuple):
-    """What the data look at of normal variables, and of Markov random fields, that no other variable depends on."""
+class _Candidates(NamedTuple):
+    """Normal variables, and Markov random fields, that no other variable depends on; and the log likelihood of them."""
 
     points: dict[int, TensorVariable]  # in place of their value variables
     markovs: dict[int, Markov | None]  # None for independent normals
@@ -210,37 +211,38 @@ class _Looks(NamedTuple):
 
 def _find_predicted(frozen: pm.Model, layout: Layout, which: Sequence[int]) -> Iterator[list[Field]]:
     """Yield large Markov random fields, each alone; and all normals and such fields behind one linear predictor."""
-    looks = _Looks.of(frozen, layout, which)
+    candidates = _Candidates.of(frozen, layout, which)
     alone = []
-    for i, markov in looks.markovs.items():
-        predictor = looks.predictor([i]) if markov and layout.sizes[i] >= _SIZES.start else None
+    for i, markov in candidates.markovs.items():
+        predictor = candidates.predictor([i]) if markov and layout.sizes[i] >= _SIZES.start else None
         # The data look at single elements, so that the matrix has few entries.
-        if markov and predictor and not predictor.is_mixed and looks.moves(frozen, layout, [i], predictor):
+        if markov and predictor and not predictor.is_mixed and candidates.moves(frozen, layout, [i], predictor):
             alone.append(Field((layout.owners[i],), place_of(layout, [i]), layout.sizes[i], precision=Banded(markov)))
     yield alone
-    yield _find_joint(frozen, layout, looks)
+    yield _find_joint(frozen, layout, candidates)
 
 
-def _find_joint(frozen: pm.Model, layout: Layout, looks: _Looks) -> list[Field]:
+def _find_joint(frozen: pm.Model, layout: Layout, candidates: _Candidates) -> list[Field]:
     """Find the normals, and Markov random fields, behind one linear predictor, if that or their priors move.
 
-    The data look at sums of the elements of one of them, or scale a field with a prior of its own: pilots are as good
-    at effects of groups.
+    At least one of them leads.  Effects of groups alone are no field: pilots need less time for them.
     """
     chosen: list[int] = []
     predictor = None
-    leads = [i for i in looks.points if looks.leads(i)]
-    for i in sorted(looks.points if leads else [], key=lambda i: (i not in leads, -layout.sizes[i])):
-        if (one := looks.predictor(sorted([*chosen, i]))) is not None:
+    leads = [i for i in candidates.points if candidates.leads(i)]
+    for i in sorted(candidates.points if leads else [], key=lambda i: (i not in leads, -layout.sizes[i])):
+        if (one := candidates.predictor(sorted([*chosen, i]))) is not None:
             predictor, chosen = one, sorted([*chosen, i])
     size = sum(layout.sizes[i] for i in chosen)
     if predictor is None or not predictor.is_mixed or size not in _SIZES:
         return []
-    n_entries = size * int(np.prod(predictor.end.type.shape))
-    if n_entries > _MOST_ENTRIES or not looks.moves(frozen, layout, chosen, predictor):
+    n_entries = size * (size_of(predictor.end) or 0)
+    if n_entries > _MOST_ENTRIES or not candidates.moves(frozen, layout, chosen, predictor):
         return []
     owners = tuple(layout.owners[i] for i in chosen)
-    return [Field(owners, place_of(layout, chosen), size, precision=Dense(tuple(looks.markovs[i] for i in chosen)))]
+    return [
+        Field(owners, place_of(layout, chosen), size, precision=Dense(tuple(candidates.markovs[i] for i in chosen)))
+    ]
 
 
 def _is_chain(frozen: pm.Model, rv: TensorVariable) -> bool:
@@ -397,9 +399,11 @@ def expand(
         (own,) = value_vars(frozen, field)
         at_here[own] = field.differences(pt, here[0].ravel()).reshape(here[0].type.shape)
     simple = rewrite_pregrad if field.fixes_predictor else simplify_values
-    couplings = frozen.replace_rvs_by_values([one for owner in field.owners for one in find_couplings(frozen[owner])])
-    given_here = clone_replace([*terms, *couplings], {**given, **at_here}, rebuild_strict=False)
-    log_prior, log_rest, *couplings = simple(given_here)
+    couplings = [find_couplings(frozen[owner]) for owner in field.owners]
+    flat = frozen.replace_rvs_by_values([one for pair in couplings for one in pair])
+    log_prior, log_rest, *flat = simple(clone_replace([*terms, *flat], {**given, **at_here}, rebuild_strict=False))
+    numbers = iter(flat)
+    couplings = [[next(numbers) for _ in pair] for pair in couplings]
     has_share = precision > 0.0
     widths = split(pt.switch(has_share, 1.0 / pt.sqrt(precision), 0.0), here)
 

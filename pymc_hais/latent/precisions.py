@@ -26,7 +26,7 @@ class Nearby(NamedTuple):
     points: Sequence[Any]  # of the variables that it is made of; one but for joint fields
     share: Any  # of the rest in the expansion
     around: Sequence[Callable[[Any], Any]]  # write a graph at the point, and at places over which the rest is averaged
-    couplings: Sequence[Any] = ()  # alpha and tau of each Markov random field
+    couplings: Sequence[Sequence[Any]]  # of each variable: alpha and tau of a Markov random field, nothing of others
 
 
 class Factor(Protocol):

@@ -53,6 +53,8 @@ class _Sizes(NamedTuple):
     #: weights that says so where nothing is integrated out.
     shortest_judged: int = 8
     light_tail: float = 0.25
+    finite_tail: float = 0.5  # Pareto k up to which the variance of weights is finite
+    of_predictors: int = 125  # particles of a pilot whose coordinates hardly differ from a standard normal
     final_moves: int = 1  # of draws where nearly all weights are equal
     shortest_scouting: int = 32  # temperatures
     kept_particles: int = 5000  # for a fit, over all rows
@@ -92,7 +94,8 @@ def run_pilots(
     """
     seconds = _SIZES.share_of_time * runner.clock.left / len(rows)
     step = PILOT_PARTICLES if n_particles == PILOT_PARTICLES else problem.engine.grain(PILOT_PARTICLES)
-    least = particles_for_dense(problem.layout.n_continuous) if n_particles > _SIZES.fewest else 0
+    is_plain = problem.is_near and problem.fixes_predictors  # scales alone do
+    least = 0 if is_plain else particles_for_dense(problem.layout.n_continuous)
     n_particles = step * -(-max(n_particles, least) // step)
     report = runner.progress.phase("Pilot")
 
@@ -233,7 +236,7 @@ def learn(
     """
     n_particles = _SIZES.fewer_particles if problem.is_near or problem.is_costly else PILOT_PARTICLES
     if problem.is_near and problem.fixes_predictors:
-        n_particles = _SIZES.fewest
+        n_particles = _SIZES.of_predictors
     pilots = run_pilots(problem, rows, number, runner, n_particles, problem.is_costly and not problem.is_near)
     seen = [] if earlier is None else log_ratios(problem, rows, earlier.pilots, earlier.problem)
     seen = [*seen, *log_ratios(problem, rows, pilots)]
@@ -319,9 +322,12 @@ def _shortest(problem: Problem, tail: Tail, mass: PriorMass | None, target_se: f
     """Return the smallest number of temperatures of a reported round."""
     if problem.is_near and tail.late.share == 0.0:
         has_fields = problem.chart is not None and problem.chart.fields  # which have one hill
-        if tail.mass == 0.0 or (has_fields and problem.is_costly):
+        of_weights = problem.fitted.tail if problem.fitted else np.inf
+        # Where the variance of the weights is finite, the mass of their tail is in the error.
+        is_enough = problem.fixes_predictors and problem.is_costly and of_weights <= _SIZES.finite_tail
+        if tail.mass == 0.0 or is_enough:
             return 1
-        if has_fields or (problem.fitted and problem.fitted.tail <= _SIZES.light_tail):
+        if has_fields or of_weights <= _SIZES.light_tail:
             return _SIZES.shortest_judged  # weights tell of the tail, and its mass is in the error
     is_light = problem.fitted is not None and problem.fitted.has_light_tails
     has_prior = not (improper_priors(problem.model) or (mass and mass.undrawn))

@@ -78,6 +78,19 @@ LIKELIHOODS = {
         True,
     ),
     "a Potential": (lambda z: pm.Potential("y", -pm.math.sum(pm.math.sqr(scaled(z) - Y))), True),
+    "picked after a mean is added": (
+        lambda z: pm.Poisson(
+            "y", pm.math.exp((scaled(z) + pm.Normal("a"))[Y > 0.0]), observed=np.arange((Y > 0).sum())
+        ),
+        True,
+    ),
+    "rows whose number other variables decide": (
+        lambda z: pm.Potential(
+            "y",
+            -pt.sqr(pm.Normal("a") + pt.as_tensor(X)[pt.nonzero(pt.as_tensor(Y) + pm.HalfNormal("s") > 0.0)] @ z).sum(),
+        ),
+        False,
+    ),
     "nothing moves": (lambda z: pm.Normal("y", pm.math.dot(X, z), 1.0, observed=Y), False),
     "one by one": (lambda z: pm.Normal("y", z * pm.HalfNormal("scale"), 1.0, observed=Y[:N]), False),
     "two predictors": (
@@ -180,7 +193,7 @@ def test_the_matrix_is_the_likelihood_s_whatever_the_layout():
         return -0.5 * pt.sqr(x).sum(), -pt.exp(pt.dot(left, scale * x.T) @ right).sum()
 
     point, flat = pt.matrix("point", shape=(4, 5)), pt.vector("flat", shape=(20,))
-    found = Dense().expand(Nearby(*terms(point), [point], 1.0, [lambda graph: graph]))
+    found = Dense().expand(Nearby(*terms(point), [point], 1.0, [lambda graph: graph], [()]))
     whole = sum(terms(flat.reshape((4, 5))))
     expected = [-pytensor.gradient.hessian(whole, flat), pytensor.grad(whole, flat)]
     x = 0.1 * rng.normal(size=(4, 5))
@@ -207,7 +220,9 @@ def test_the_matrix_of_several_variables_is_the_likelihood_s():
     whole = sum(terms(parts[0][0], *parts[1:]))
     expected = [-pytensor.gradient.hessian(whole, flat), pytensor.grad(whole, flat)]
     points = [pt.scalar("mean"), *(pt.vector(f"x{i}", shape=(size,)) for i, size in enumerate(sizes[1:]))]
-    near = Nearby(*terms(*points), points, 1.0, [lambda graph: graph], [pt.constant(0.6), pt.constant(1.7)])
+    near = Nearby(
+        *terms(*points), points, 1.0, [lambda graph: graph], [(), (), (), (pt.constant(0.6), pt.constant(1.7))]
+    )
     found = Dense((None, None, None, markov)).expand(near)
     values = [x[0], *(x[ends[i] : ends[i + 1]] for i in range(1, 4))]
     arrays = pytensor.function(points, found, mode="FAST_COMPILE")(*values)

@@ -145,7 +145,11 @@ def short():
         yield
 
 
-@pytest.fixture(scope="module", params=slow_but({"walk", "joint"}, MODELS, {"folded", "innovations"}))
+#: The last ones have kinds of matrices that others have as well.
+EXHAUSTIVE = {"folded", "innovations", "regression", "scaled areas"}
+
+
+@pytest.fixture(scope="module", params=slow_but({"walk", "joint"}, MODELS, EXHAUSTIVE))
 def case(request):
     return request.param, *charted(MODELS[request.param](), 20, normals=True)
 

@@ -170,7 +170,7 @@ def test_a_volatility_is_what_a_particle_filter_says():
 def test_a_tail_of_one_hill_asks_for_few_temperatures():
     tail = Tail(excess=1.4, mass=0.02, length=170)
     fitted = SimpleNamespace(has_light_tails=True, tail=0.4)
-    near = {"is_near": True, "model": pm.Model(), "fitted": fitted}
+    near = {"is_near": True, "model": pm.Model(), "fitted": fitted, "fixes_predictors": False, "is_costly": True}
     beside_fields = SimpleNamespace(**near, chart=SimpleNamespace(fields=[1]))
     assert _shortest(beside_fields, tail, None, None) == _SIZES.shortest_judged < SHORTEST
     assert _shortest(SimpleNamespace(**near, chart=None), tail, None, None) == 170
@@ -178,6 +178,11 @@ def test_a_tail_of_one_hill_asks_for_few_temperatures():
     assert _shortest(judged, tail, None, None) == _SIZES.shortest_judged  # its weights have no heavy tail
     late = replace(tail, late=Late(0.1, 300))
     assert _shortest(beside_fields, late, None, None) == 300
+    # Weights alone, where each temperature would factor a large matrix, as long as their variance is finite.
+    costly = {**near, "fixes_predictors": True, "chart": SimpleNamespace(fields=[1])}
+    assert _shortest(SimpleNamespace(**costly), tail, None, None) == 1
+    heavy = SimpleNamespace(has_light_tails=True, tail=0.6)
+    assert _shortest(SimpleNamespace(**{**costly, "fitted": heavy}), tail, None, None) == _SIZES.shortest_judged
 
 
 @pytest.mark.exhaustive

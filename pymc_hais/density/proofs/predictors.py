@@ -19,7 +19,7 @@ from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR, core_op
 
 
 class Predictor(NamedTuple):
-    """Variables, each affine in those before: from normal variables to where the data look at them together."""
+    """A variable that is affine in normal variables, and through which alone the data depend on these."""
 
     heads: list[Any]  # one for each normal variable, and as large, element by element
     end: Any  # the predictor: beyond it the likelihood is a sum of functions of single elements
@@ -37,10 +37,10 @@ def find_predictor(log_rest: TensorVariable, points: Sequence[TensorVariable]) -
     if mixing:  # nothing but layouts beyond, so that few numbers change with the other variables
         beyond = range(mixing[-1] + 1, len(common))
         last = next((i for i in beyond if not isinstance(common[i].owner.op, LAYOUT)), len(common)) - 1
-    end = common[last]
-    if not _is_sum_of_functions(log_rest, end):
-        return None
-    return Predictor([_find_head(point, end, uses) for point in points], end, bool(mixing))
+    for end in dict.fromkeys((common[last], common[-1])):
+        if size_of(end) is not None and _is_sum_of_functions(log_rest, end):
+            return Predictor([_find_head(point, end, uses) for point in points], end, bool(mixing))
+    return None
 
 
 def _common_affine(log_rest: TensorVariable, points: Sequence[TensorVariable], uses: dict[Any, list[Any]]) -> list[Any]:
@@ -55,11 +55,11 @@ def _common_affine(log_rest: TensorVariable, points: Sequence[TensorVariable], u
 
 
 def _find_head(point: TensorVariable, end: TensorVariable, uses: dict[Any, list[Any]]) -> TensorVariable:
-    """Return the last variable before the predictor that is a point element by element, scaled and moved."""
+    """Return the last variable on the way to the predictor that is affine in a point, element by element."""
     head = point
     while head is not end and len(nodes := uses[head]) == 1:
         (after,) = nodes[0].outputs
-        if _size(after) != _size(point) or _picks(after) or _mixes(nodes[0], uses):
+        if size_of(after) != size_of(point) or _picks(after) or _mixes(nodes[0], uses):
             break
         head = after
     return head
@@ -71,7 +71,7 @@ def _mixes(node: Apply, uses: dict[Any, list[Any]]) -> bool:
     return is_sum or sum(one in uses for one in node.inputs) > 1
 
 
-def _size(variable: TensorVariable) -> int | None:
+def size_of(variable: TensorVariable) -> int | None:
     """Return how many elements a variable has, if that is known."""
     shape = variable.type.shape
     return None if None in shape else int(np.prod(shape))

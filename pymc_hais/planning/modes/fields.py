@@ -45,8 +45,9 @@ class _Search(NamedTuple):
     newton_steps: int = 50  # to a point, at most
     counting: float = 0.2  # share of draws that counts where rounds hardly need temperatures
     light: float = 0.5  # Pareto k of their weights
-    half: float = 0.5  # share of draws from which on their weights may have heavier tails
-    heavy: float = 0.7  # Pareto k of these
+    half: float = 0.5  # share of draws that counts, from which on the weights may have a Pareto k up to `heavy`
+    heavy: float = 0.7
+    most_steps: int = 8  # temperatures, at most, if a large matrix is factored at each
     follows: int = 5  # turns after weighted draws
     followed: float = 0.3  # the share of these draws that counts once they are tempered
     gains: float = 1.2  # of a turn, at least, for another one where weights are even enough: the rest is of the chains
@@ -114,7 +115,9 @@ def try_fields_first(problem: Problem, runner: Runner) -> Trial | str:
     if not trial.plan.is_tuned:
         return "the pilot from there ran out of time."
     n_steps = int(trial.plan.lengths[0])
-    if n_steps > 8 and any(one.is_dense and one.length > _SEARCH.cheap for one in problem.chart.fields):
+    if n_steps > _SEARCH.most_steps and any(
+        one.is_dense and one.length > _SEARCH.cheap for one in problem.chart.fields
+    ):
         return f"{n_steps} temperatures, each with a matrix of many coefficients to factor, are too many."
     chains = ", ".join(f"`{owner}`" for owner in problem.chart.field_owners)
     where = "the modes" if near.fitted and near.fitted.beside else "the mode"

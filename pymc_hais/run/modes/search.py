@@ -178,7 +178,7 @@ def _starts(
     weights = np.exp(pool(run.log_weights, run.log_z))
     particles = run.positions
     is_settled = _of_one_hill(problem)
-    far[:, is_settled] = 0.0
+    far = np.where(is_settled, 0.0, far)
 
     def choose(size: int) -> np.ndarray:
         return particles[rng.choice(len(particles), size, p=weights.ravel() / weights.sum())]
