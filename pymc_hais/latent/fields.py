@@ -174,8 +174,8 @@ class _Candidates(NamedTuple):
     log_rest: TensorVariable
 
     @classmethod
-    def of(cls, frozen: pm.Model, layout: Layout, which: Sequence[int]) -> Self:
-        """Write the log likelihood as a graph of these variables, among those whose numbers are given."""
+    def of(cls, frozen: pm.Model, layout: Layout, which: Sequence[int]) -> Self | None:
+        """Write the log likelihood as a graph of these variables, among those whose numbers are given; None for few."""
         parents = set(ancestors([one for rv in frozen.free_RVs for one in rv.owner.inputs]))
         points, markovs, values = {}, {}, {}
         for i in which:
@@ -186,6 +186,8 @@ class _Candidates(NamedTuple):
                 own = frozen.rvs_to_values[rv]
                 markovs[i], points[i] = markov, own.type.clone(shape=layout.shapes[i])("point")
                 values[own] = points[i]
+        if sum(layout.sizes[i] for i in points) < _SIZES.start:
+            return None
         (log_rest,) = rewrite_pregrad([clone_replace(frozen.datalogp, values, rebuild_strict=False)])
         return cls(points, markovs, log_rest)
 
@@ -212,6 +214,8 @@ class _Candidates(NamedTuple):
 def _find_predicted(frozen: pm.Model, layout: Layout, which: Sequence[int]) -> Iterator[list[Field]]:
     """Yield large Markov random fields, each alone; and all normals and such fields behind one linear predictor."""
     candidates = _Candidates.of(frozen, layout, which)
+    if candidates is None:
+        return
     alone = []
     for i, markov in candidates.markovs.items():
         predictor = candidates.predictor([i]) if markov and layout.sizes[i] >= _SIZES.start else None

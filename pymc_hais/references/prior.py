@@ -205,6 +205,7 @@ def build_prior(model: pm.Model, containers: Sequence[str] = (), inside: bool = 
     )
 
 
+@np.errstate(all="ignore")  # draws beyond the range of floating point
 def _draw_once(function: Function, data: list[np.ndarray], model: pm.Model) -> list[np.ndarray]:
     try:
         # For the shapes alone, until no pm.InverseGamma divides by zero; with many draws it gives infinity.

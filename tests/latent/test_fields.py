@@ -146,7 +146,7 @@ def short():
 
 
 #: The last ones have kinds of matrices that others have as well.
-EXHAUSTIVE = {"folded", "innovations", "regression", "scaled areas"}
+EXHAUSTIVE = {"folded", "innovations", "regression", "process", "scaled areas"}
 
 
 @pytest.fixture(scope="module", params=slow_but({"walk", "joint"}, MODELS, EXHAUSTIVE))

@@ -94,6 +94,12 @@ def test_a_variable_with_one_bound_has_no_wall_at_the_log_odds_of_one():
     np.testing.assert_array_equal([low[0], high[0]], [-np.inf, np.inf])
 
 
+def test_the_shapes_of_draws_beyond_floating_point_are_known_without_a_warning():
+    with pm.Model() as model:
+        pm.Pareto("x", 1e-5, 1.0)  # nearly all draws overflow
+    assert build_prior(model) is not None
+
+
 def test_between_walls_a_density_of_one_hill_is_still_proven():
     with pm.Model() as model:
         rates = pm.Gamma("rates", 0.001, 0.001, shape=3)
