@@ -15,17 +15,22 @@ from tests.toys import HAS_JAX
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="minutes without JAX")
 
 
-def smooth(seed, n_rows=60, n_basis=20):
-    """A Gaussian process by its basis functions under normal data: its log Z by a grid of length, scale and noise."""
+def smooth(seed, n_rows=60, n_basis=20, sd_of_level=None):
+    """A Gaussian process by its basis functions under normal data: its log Z by a grid of length, scale and noise.
+
+    With a level, it is a normal variable of its own.
+    """
     rng = np.random.default_rng(seed)
     x = np.sort(rng.uniform(-1.0, 1.0, n_rows))
     rates = 0.5 * np.pi * np.arange(1, n_basis + 1)
     basis = np.sin(rates * (x[:, None] + 1.0))
-    y = np.sin(3.0 * x) + 0.3 * rng.normal(size=n_rows)
+    y = np.sin(3.0 * x) + 0.3 * rng.normal(size=n_rows) + (2.0 if sd_of_level else 0.0)
     with pm.Model() as model:
         length, scale = pm.LogNormal("length", -1.0, 0.5), pm.HalfNormal("scale", 1.0)
         z = pm.Normal("z", shape=n_basis)
         mean = pm.math.dot(basis, z * scale * pm.math.exp(-0.25 * (length * rates) ** 2))
+        if sd_of_level:
+            mean = pm.Normal("level", 0.0, sd_of_level) + mean
         pm.Normal("y", mean, pm.HalfNormal("noise", 1.0), observed=y)
     lengths = np.linspace(-4.0, 2.0, 41)
     scales, noises = np.linspace(-5.0, 2.5, 51), np.linspace(-3.0, 1.0, 41)
@@ -33,9 +38,15 @@ def smooth(seed, n_rows=60, n_basis=20):
     prior = halfnorm.logpdf(scale[..., 0]) + halfnorm.logpdf(noise[:, 0]) + scales[:, None] + noises
     logs = []
     for log_length in lengths:
-        values, vectors = np.linalg.eigh((basis * np.exp(-0.5 * (np.exp(log_length) * rates) ** 2)) @ basis.T)
-        sd = np.sqrt(noise**2 + scale**2 * np.maximum(values, 0.0))
-        of_data = -0.5 * ((vectors.T @ y / sd) ** 2).sum(axis=2) - np.log(sd * np.sqrt(2.0 * np.pi)).sum(axis=2)
+        covariance = (basis * np.exp(-0.5 * (np.exp(log_length) * rates) ** 2)) @ basis.T
+        if sd_of_level:  # each scale has eigenvectors of its own
+            values, vectors = np.linalg.eigh(scale**2 * covariance + sd_of_level**2)
+        else:
+            values, vectors = np.linalg.eigh(covariance)
+            values = scale[:, 0] ** 2 * values
+        sd = np.sqrt(noise**2 + np.maximum(values, 0.0)[:, None])
+        turned = np.broadcast_to(y @ vectors, values.shape)[:, None]
+        of_data = -0.5 * ((turned / sd) ** 2).sum(axis=2) - np.log(sd * np.sqrt(2.0 * np.pi)).sum(axis=2)
         logs.append(of_data + prior + norm.logpdf(log_length, -1.0, 0.5))
     widths = [one[1] - one[0] for one in (lengths, scales, noises)]
     return model, logsumexp(logs) + np.log(widths).sum()
@@ -69,11 +80,25 @@ def test_coefficients_whose_density_may_have_several_hills_keep_their_coordinate
     with pm.Model() as model:
         z, scale = pm.Normal("z", shape=16), pm.HalfNormal("scale", 1.0)
         pm.StudentT("y", nu=3.0, mu=pm.math.dot(design, z * scale), sigma=1.0, observed=y)
-    assert has_normal_fields(model)
+    assert not has_normal_fields(model)
     found, idata = estimate(model)
     assert "integrated out" not in idata["posterior"].attrs["reference_reason"]
     other, _ = estimate(model, reference="prior", random_seed=2)
     assert abs(found.value - other.value) < 4.0 * np.hypot(found.se, other.se)
+
+
+@pytest.mark.slow
+def test_a_level_is_one_field_with_basis_functions():
+    scores = []
+    for seed in (1, 2, 3):
+        model, truth = smooth(seed, sd_of_level=3.0)
+        idata = sample_hais(model=model, random_seed=seed, progressbar=False)
+        assert "`z`, `level` integrated out" in idata["posterior"].attrs["reference_reason"]
+        found = log_marginal_likelihood(idata)
+        assert not found.findings
+        scores.append((found.value - truth) / found.se)
+    assert np.abs(scores).max() < 4.0
+    assert np.sqrt(np.mean(np.square(scores))) < 2.0
 
 
 @pytest.mark.parametrize("seeds", slow_but((), [range(1, 4), range(4, 8)], [range(1, 4), range(4, 8)]))
