@@ -396,7 +396,7 @@ def expand(
         Of the normal around the point over which the likelihood is averaged (K,): infinite for the point alone, zero
         for a likelihood without a share.
     """
-    here = [values[one].type("point") for one in chains]  # no graphs: replacing copies what it puts in
+    here = [values[one].type("point") for one in chains]  # variables alone: clone_replace would copy graphs
     given = {one: value.type() for one, value in values.items()}
     at_here = dict(zip(chains, here, strict=True))
     if field.is_summed:

@@ -119,8 +119,7 @@ def start_near_mode(search: Search) -> Trial | str:
 
 def start_near_mode_again(search: Search) -> Trial | Search | str:
     """Try the mode in other coordinates than those of linear predictors; pilots, which may follow, move in these."""
-    chart = search.problem.chart
-    if not is_auto(search.reference) or chart is None or not chart.fixes_predictors:
+    if not is_auto(search.reference) or not search.problem.fixes_predictors:
         return ""
     search = replace(search, problem=compile_first(search.problem.model, search.reference, search.runner).problem)
     found = start_near_mode(search)

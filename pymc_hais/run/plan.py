@@ -67,7 +67,7 @@ class Start:
     @classmethod
     def of(cls, problem: Problem, mass: PriorMass | None = None) -> Self:
         """Return the start of a problem; from prior draws alone, log Z is a mean likelihood whatever the mass is."""
-        normals = problem.chart is not None and problem.chart.fixes_predictors
+        normals = problem.fixes_predictors
         spec = spec_of(problem.reference)
         return cls(spec, problem.label, problem.fitted, problem.sites, None if problem.is_prior else mass, normals)
 

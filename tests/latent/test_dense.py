@@ -203,7 +203,7 @@ def test_the_matrix_is_the_likelihood_s_whatever_the_layout():
 
 
 def test_the_matrix_of_several_variables_is_the_likelihood_s():
-    """A mean, coefficients, effects of which differences count, and areas: the Hessian of PyTensor in all together."""
+    """The matrix is the Hessian of PyTensor, for a mean, coefficients, differences of effects, and areas."""
     rng = np.random.default_rng(8)
     design, sizes = rng.normal(size=(8, 5)), (1, 5, 8, 8)
     markov = Markov(csr_array(neighbours(8)), of_sum=0.3)

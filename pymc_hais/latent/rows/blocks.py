@@ -188,7 +188,7 @@ class Bounds:
         return [one - _dot(self._with_bound(i), shares) for i, one in enumerate(columns)]
 
     def _with_bound(self, i: int) -> list[Any]:
-        """Return the covariances of a column with those that sum to zero, before they do."""
+        """Return the covariances of a column with those whose sums are zero, as if these sums were free."""
         return [self._free[max(i, a), min(i, a)] for a in self._bound]
 
 
