@@ -194,9 +194,9 @@ def test_chains_are_judged_at_the_mean_and_log_z_is_that_of_it():
             terms = 0.5 * np.exp(t) * rows**2
             return t, abs(terms.mean() - 0.5) / terms.std() * np.sqrt(len(rows)), result
 
-    # A cloud so wide that its mean is far off, or that some step leaves all that floating point has.
-    _, excess, result = fitted(optimizer=pm.sgd(learning_rate=0.7), batch_size=1, n_steps=8000)
-    assert not excess < 3.0
+    # Steps that scatter so widely that their mean is far off, or that one of them overflows.
+    _, excess, result = fitted(optimizer=pm.sgd(learning_rate=0.85), batch_size=1, n_steps=8000)
+    assert not excess < 2.0
     assert result["learning"].attrs["converged"] == 0
     t, excess, result = fitted(optimizer=pm.sgd(learning_rate=0.1), batch_size=100, n_steps=1000)
     assert excess < 1.0
