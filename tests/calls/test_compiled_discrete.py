@@ -290,7 +290,7 @@ def test_other_data_compile_nothing_and_give_the_exact_log_z(name, monkeypatch):
             assert np.all(error <= 5 * draws.std(axis=(0, 1)) / np.sqrt(300.0) + 0.01)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_call_is_that_of_a_model_compiled_for_its_data(name):

@@ -85,7 +85,7 @@ def test_mixture_of_unknown_means_with_its_indicators_and_without():
     assert_means(posterior["mu"], sample(summed_out, exact)["mu"].mean(("chain", "draw")).values)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mixture_of_unknown_weights():
     """Only the prior of the indicators depends on the weights: the likelihood has discrete parents alone."""
     with pm.Model() as model:
@@ -166,7 +166,7 @@ def test_restricted_boltzmann_machine(hidden):
         assert_means(posterior["h"], p @ h)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_variable_selection():
     x, y = variable_selection.simulate(n=40, n_covariates=7)
     model = variable_selection.build_model(x, y)
@@ -280,7 +280,7 @@ def test_a_mean_that_a_discrete_variable_chooses():
     assert_sum(model, z=[0, 1], x=np.linspace(-8.0, 11.0, 200))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_bounds_that_a_discrete_variable_chooses():
     with pm.Model() as model:
         z = pm.Bernoulli("z", 0.3)

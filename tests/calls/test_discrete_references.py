@@ -108,7 +108,7 @@ def test_a_fit_to_the_draws_of_a_run(exact):
     assert again.se < 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_fit_knows_no_interaction_that_the_draws_do_not_show():
     """The kind changes the likelihood of sites that are on; fitted margins leave two of them off."""
     with pm.Model() as model:
@@ -153,7 +153,7 @@ def test_the_ratio_of_two_lattices():
     assert idata["posterior"].attrs["quantity"] == "log ratio of partition functions"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_reference_model_whose_sites_interact_where_those_of_the_model_do_not():
     def build(bends):
         with pm.Model() as model:
@@ -247,7 +247,7 @@ def test_a_kernel_of_sites_alone():
 
 
 @pytest.mark.every(3)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options",
     [

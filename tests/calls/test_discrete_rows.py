@@ -72,7 +72,7 @@ def mixture(n, has_spread):
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kernel", [None, [Hamiltonian(), Gibbs()]], ids=["default", "pair"])
 def test_an_indicator_and_a_continuous_variable_of_each_row(kernel):
     model, y, exact = mixture(50, has_spread=True)
@@ -81,7 +81,7 @@ def test_an_indicator_and_a_continuous_variable_of_each_row(kernel):
     assert float(result["mcse"]) < 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_error_of_a_single_indicator_is_its_own():
     """Every move redraws it from its conditional distribution, so that nothing is missing and rows are exact soon."""
     model, y, exact = mixture(50, has_spread=False)
@@ -125,7 +125,7 @@ def test_hidden_markov_chains(n_rows, n_steps):
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("hidden", rbm.HIDDEN)
 def test_rows_of_a_boltzmann_machine(hidden):
     rng = np.random.default_rng(1)

@@ -85,7 +85,7 @@ def called(request):
     return call, call()
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 def test_threads_give_the_same_bits(called):
     call, plain = called
     with ThreadPoolExecutor(3) as pool:
@@ -117,7 +117,7 @@ def test_what_travels_gives_the_same_bits(called):
     same_bits(plain, call(executor=Elsewhere()))
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 @pytest.mark.slow
 def test_a_checkpoint_gives_the_same_bits_also_where_a_part_of_it_is_there(called, tmp_path):
     call, plain = called

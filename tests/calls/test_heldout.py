@@ -103,6 +103,7 @@ def test_same_bits_however_many_threads_and_rows_are_in_flight(small, monkeypatc
     np.testing.assert_array_equal(few["value"].values, result["value"].values)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("options", "sharp"),
     [

@@ -59,7 +59,7 @@ def test_the_fit_is_made_of_the_pilots_particles_in_its_own_coordinates():
     assert abs(fitted.value - from_prior.value) <= 4.0 * np.hypot(fitted.se, from_prior.se)
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)

@@ -40,7 +40,7 @@ def measure(few, many, n_dims):
     return after - before
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 @pytest.mark.parametrize(
     ("few", "many", "n_dims"), [(1000, 10_000, 200), pytest.param(20_000, 100_000, 2, marks=pytest.mark.exhaustive)]

@@ -85,7 +85,7 @@ def model_and_truth(name):
     return MODELS[name]()
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reference"),
@@ -158,7 +158,7 @@ def test_a_prior_whose_draws_are_wrong_is_refused_with_the_way_out():
         pymc_hais.sample_hais(model=car()[0], reference="prior", **QUICK)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("as_pymc_draws")
 def test_no_data_are_simulated_from_a_prior_whose_draws_are_wrong():
     with pytest.raises(ValueError, match="no data of the model can be simulated"):

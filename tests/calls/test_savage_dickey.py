@@ -93,7 +93,7 @@ def test_what_has_no_ratio(point, message):
         pymc_hais.savage_dickey(MODEL, IDATA, point)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_draws_that_carry_no_estimate_are_refused():
     apart = IDATA.copy(deep=True)
     apart["posterior"]["slopes"][:2] += 3.0

@@ -61,7 +61,7 @@ def jax_engine(kernel):
     return JaxEngine(build_density(jnp), [], 2, kernel)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("build", [jax_engine, pytest.param(numba_engine, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", slow_but(["kick-drift-kick"], KERNELS))
 def test_a_kernel_is_the_same_on_every_engine(name, build):

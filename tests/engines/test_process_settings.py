@@ -75,6 +75,7 @@ def test_no_setting_is_changed_without_the_lock(backend):
     assert strays(lambda: pymc_hais.sample_hais(**call)) == set()
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "given"),

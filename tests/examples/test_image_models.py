@@ -108,6 +108,7 @@ def without_basis(module):
     return parameters if module is not bilinear else parameters | {"theta": np.ones((4, 2)), "psi": np.ones((4, 2))}
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("module", [linear_gaussian, linear_laplace, bilinear])
 def test_without_a_basis_a_generative_model_is_the_noise(module):

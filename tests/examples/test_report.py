@@ -99,7 +99,7 @@ def test_log_z_of_36_experts(kind, name):
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 def test_log_z_of_36_experts_at_default_settings(kind):
     phi = build_filters(condition=100.0)
@@ -175,7 +175,7 @@ def test_probability_of_an_orthant(n_dims):
 
 
 @pytest.mark.every(2)
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["the report's", "momentum renewed"])
 def test_probability_of_an_orthant_by_the_report(name):
     covariance = 0.5 * (np.eye(5) + np.ones((5, 5)))

@@ -55,7 +55,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize("n_seeds", [20, pytest.param(1000, marks=pytest.mark.slow)])
 def test_right_draws_keep_the_level(name, n_seeds):

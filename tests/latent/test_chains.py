@@ -93,7 +93,7 @@ def _built(declare):
     return model
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("declare", "owners", "reach"),
     [
@@ -218,7 +218,7 @@ def test_the_level_of_a_series_with_unknown_scales(y, is_centred):
     _assert_level(y, is_centred)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not HAS_JAX, reason="minutes without JAX")
 def test_the_level_of_a_series_from_the_prior():
     """With the level among the particles, log Z came out 0.2 too low, with errors of 0.06 to 0.09."""

@@ -244,7 +244,7 @@ def test_draws_are_those_given_the_parameters(result):
     np.testing.assert_allclose(posterior["odds"], posterior["p"] / (1.0 - posterior["p"]))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_z_is_unbiased_and_its_error_is_right():
     truth, of_chains, z = _log_evidence(), [], []
     model = binomial()

@@ -251,7 +251,7 @@ def test_closed_steps_never_lower_the_likelihood_and_stop():
     assert result["learning"]["states_per_row"].values[-1] == 2**4
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_steps_along_the_gradient_reach_what_closed_steps_do():
     rows = drawn(200)
     first = first_parameters(rows, 3, np.random.default_rng(0))

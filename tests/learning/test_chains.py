@@ -248,6 +248,7 @@ def factors():
     return model
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [learning.ExpectationMaximization(), learning.MaximumLikelihood(n_moves=100)])
 def test_the_causes_of_each_row_follow_their_posterior(method):

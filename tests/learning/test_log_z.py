@@ -62,6 +62,7 @@ def test_the_error_of_the_learnt_log_z_is_what_the_theorem_says(contrasted):
     assert abs(z) < 4.0
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "replacement",

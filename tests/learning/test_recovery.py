@@ -102,6 +102,7 @@ def by_likelihood(learn):
     return size_of([learn(ExactLikelihood(), seed, True) for seed in SEEDS])
 
 
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [learning.ScoreMatching(), learning.MinimumProbabilityFlow(), learning.NoiseContrastive()]
@@ -128,7 +129,7 @@ def test_bits_tell_as_much_as_by_maximum_likelihood(method):
     assert errors <= 2.0 * by_likelihood(learnt_couplings)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_generalised_score_matching_recovers_weak_couplings():
     """Where no state is rare, which is what its squares of inverse probabilities ask for."""
     errors = size_of([learnt_weak_couplings(learning.GeneralizedScoreMatching(), seed) for seed in SEEDS])

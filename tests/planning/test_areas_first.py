@@ -82,7 +82,7 @@ def test_areas_are_integrated_out(build):
     assert any("integrates to exp(" in one.message for one in found.findings)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_areas_go_on_from_a_plan(tmp_path):
     *_, idata = integrated(icar)
     save_plan(idata, tmp_path / "plan")

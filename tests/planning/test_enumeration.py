@@ -152,7 +152,7 @@ def sample(model, **options):
     return pymc_hais.sample_hais(model=model, **options)
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 @pytest.mark.parametrize("build", slow_but({and_gate}, MODELS))
 def test_few_states_are_summed(build):
     model, exact = build()
@@ -187,7 +187,7 @@ def switch_model(y):
     return model
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_plan_sums_over_the_states_of_other_data():
     """States that the first data make impossible are possible with the second."""
     first = sample(switch_model([0.0, 0.0]))

@@ -33,7 +33,7 @@ def test_a_walk_is_integrated_out():
     assert found.se < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_short_autoregression_of_unknown_share_and_scale_is_integrated_out():
     """The Kalman filter on a grid of both; in the model's own coordinates this takes 4,424 temperatures."""
     rng, n = np.random.default_rng(1), 50

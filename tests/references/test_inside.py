@@ -107,7 +107,7 @@ def test_imputed_values_have_the_log_marginal_likelihood_of_their_bounds():
     assert abs(found.value - (log_z - log_mass)) < 4.5 * found.se < 0.7
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_start_with_a_known_mass_is_not_said_to_need_one():
     with pm.Model() as model:
         x = pm.LogNormal("x", 3.0, 0.5, default_transform=Interval(0.0, 3.0))

@@ -238,7 +238,7 @@ HONEST = {"schools": schools, "hierarchy": lambda: hierarchy()[0], "funnel": fun
 
 
 @pytest.mark.slow
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("name", slow_but({"schools"}, HONEST))
 def test_no_alarm_on_honest_runs(name):
     model = HONEST[name]()

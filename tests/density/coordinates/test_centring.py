@@ -166,7 +166,7 @@ def test_the_density_of_the_coordinates_is_that_of_the_model_with_the_jacobian(c
         np.testing.assert_allclose(gradient, (up - down) / 2e-5, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_JAX, reason="needs JAX")
 def test_engines_take_other_sites_without_compiling_again(case):

@@ -77,6 +77,7 @@ def vague(n_groups, n, shape):
     return model, float(np.sum(log_z - 0.5 * n * np.log(2.0 * np.pi)))
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_JAX, reason="the runs of this test are long without JAX")
 @pytest.mark.parametrize("reference", ["auto", "prior"])

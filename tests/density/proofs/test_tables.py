@@ -132,6 +132,7 @@ MERGED += [joined_rows_of_columns, a_column_that_is_set, columns_that_are_increa
 MERGED += [a_column_that_is_the_same_in_all_rows]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("build_model", slow_but([logistic, mixture, ordered_logistic], MERGED))
 def test_the_density_of_different_rows_is_the_same(build_model, monkeypatch):
     whole, merged, graph = both(made(build_model), monkeypatch)

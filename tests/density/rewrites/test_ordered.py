@@ -102,7 +102,7 @@ def test_cutpoints_may_be_equal_if_the_category_between_was_not_observed():
     assert np.isfinite(gradient).all()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_wide_priors_of_few_rows_are_sampled():
     """At most of their draws PyMC's own log density is minus infinity, in wide numbers, too."""
     rng = np.random.default_rng(2)

@@ -123,7 +123,7 @@ def hard_constraint():
 FOUND = [hard_constraint, mixture, spins_in_a_field, switches_beside_a_mean, small.hidden_chain, small.many_groups]
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("build", slow_but({hard_constraint}, FOUND))
 def test_a_run_that_missed_nothing_has_no_such_finding(build):
     """From the prior, so that nothing is summed; 4.5 standard errors a model: 4e-5 in all."""
