@@ -137,7 +137,8 @@ def test_draws_of_a_cut_prior_are_those_that_it_keeps():
     assert stats.kstest(-0.5 + 1.5 / (1.0 + np.exp(-positions[:, 0])), kept.cdf).pvalue > 1e-5
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", FLAT)
 def test_a_draw_that_does_not_come_back_is_no_draw(name):
     with pytest.raises(UnusablePriorError, match="most draws of `x` are NaN or outside"):

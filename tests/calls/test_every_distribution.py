@@ -98,6 +98,7 @@ def most_of(names, fast):
     return [name for number, name in enumerate(names) if number % 37 and name not in fast]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("name", "how"), slow_but(FAST_CELLS, CELLS, most_of(CELLS, FAST_CELLS)))
 def test_a_free_variable_is_compiled_or_refused(name, how):
     model = free(name, how)
@@ -164,6 +165,7 @@ CONSTANT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but({"FlatDiscrete"}, CONSTANT, {"Bernoulli"}))
 def test_a_constant_energy_has_the_mass_of_the_prior(name):
     """Log Z is the constant, plus log 2 for each of N binary variables without a prior."""

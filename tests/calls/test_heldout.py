@@ -328,6 +328,7 @@ def tilted_switch():
     return model, lambda x: np.log((1 - p) * norm.pdf(x) + p * norm.pdf(x, 3.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", slow_but({tilted_switch}, [tilted_mean, half_a_mean, tilted_switch], {half_a_mean}))
 def test_rows_are_divided_by_the_mass_that_a_potential_leaves(build):
     model, exact = build()

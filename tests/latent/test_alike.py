@@ -170,8 +170,8 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.every(2)
-@pytest.mark.few(2)
+@pytest.mark.every(3)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", ALIKE)
 def test_few_rows_have_the_integral_of_all(name, found):
     build, owners, n_rows = ALIKE[name]
@@ -179,6 +179,8 @@ def test_few_rows_have_the_integral_of_all(name, found):
     assert found == [n_rows]
 
 
+@pytest.mark.every(3)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_rows_that_differ_stay(name, found):
     build, owners = DIFFERENT[name]

@@ -63,8 +63,8 @@ def build(fill):
     return model
 
 
-@pytest.mark.every(2)
-@pytest.mark.few(2)
+@pytest.mark.every(4)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_integral_is_the_density_over_that_of_the_effects(name):
     fill, owners = MODELS[name]
@@ -103,6 +103,7 @@ def test_elements_and_their_values_are_those_of_pymc(shape):
     np.testing.assert_allclose(axes.from_values(found), x, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_a_chain_beside_it_is_integrated_out_alone():
     def walk():
         level = pm.GaussianRandomWalk("level", sigma=scale(), init_dist=pm.Normal.dist(), shape=GROUPS)

@@ -93,7 +93,8 @@ def _built(declare):
     return model
 
 
-@pytest.mark.every(2)
+@pytest.mark.few(4)
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("declare", "owners", "reach"),
     [
@@ -202,15 +203,16 @@ def _level_data(n, step, noise, missing=()):
     return y
 
 
-@pytest.mark.every(3)
+@pytest.mark.slow
+@pytest.mark.every(4)
 @pytest.mark.skipif(not HAS_JAX, reason="minutes without JAX")
 @pytest.mark.parametrize(
     ("y", "is_centred"),
     [
         (_level_data(60, 0.5, 0.5, range(20, 35)), True),
-        pytest.param(_level_data(50, 0.3, 0.8), False, marks=pytest.mark.slow),
-        pytest.param(_level_data(100, 0.01, 1.0), True, marks=pytest.mark.slow),
-        pytest.param(_level_data(100, 1.0, 0.02), True, marks=pytest.mark.slow),
+        (_level_data(50, 0.3, 0.8), False),
+        (_level_data(100, 0.01, 1.0), True),
+        (_level_data(100, 1.0, 0.02), True),
     ],
 )
 def test_the_level_of_a_series_with_unknown_scales(y, is_centred):

@@ -94,7 +94,7 @@ MODELS = {
 
 
 @pytest.mark.every(2)
-@pytest.mark.few(2)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_integral_is_the_density_over_that_of_the_variables(name):
     build, owners = MODELS[name]

@@ -135,6 +135,14 @@ def test_which_normals_are_one_field_is_read_from_the_graph(name):
         pm.Poisson("y", pm.math.exp(build() + scaled(pm.Normal("z", shape=N))), observed=np.arange(20) % 5)
     (found,) = find_fields(freeze_with_inputs(model, [])[0], build_layout(model), normals=True)
     assert set(found.owners) == owners
+
+
+@pytest.mark.few(4)
+@pytest.mark.every(3)
+@pytest.mark.parametrize("name", BESIDE)
+def test_normals_behind_one_predictor_have_one_hill(name):
+    with pm.Model() as model:
+        pm.Poisson("y", pm.math.exp(BESIDE[name][0]() + scaled(pm.Normal("z", shape=N))), observed=np.arange(20) % 5)
     assert fixes_predictors(model)
 
 

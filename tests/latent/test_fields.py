@@ -404,6 +404,7 @@ def test_walks_whose_innovations_have_no_curvature_keep_their_coordinates(innova
     assert build_chart(model, build_layout(model)) is None
 
 
+@pytest.mark.slow
 def test_chains_stay_where_the_data_of_coefficients_cannot_be_differentiated_twice(monkeypatch):
     def refuse(*args):
         raise NotImplementedError

@@ -82,6 +82,8 @@ MODELS = {
 }
 
 
+@pytest.mark.every(2)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_integral_is_the_density_over_that_of_the_parts(name):
     build, owners = MODELS[name]

@@ -105,8 +105,8 @@ MODELS = {
 }
 
 
-@pytest.mark.every(2)
-@pytest.mark.few(2)
+@pytest.mark.every(3)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_integral_is_the_density_over_that_of_the_rows(name):
     build, owners = MODELS[name]
@@ -383,6 +383,7 @@ def test_a_plan_is_refused_where_its_variables_cannot_be_integrated_out(result):
         pymc_hais.extend(result[1], chains=1, model=other)
 
 
+@pytest.mark.slow
 def test_other_data_are_integrated_anew():
     with pm.Model() as model:
         y = pm.Data("data", Y)
@@ -395,6 +396,7 @@ def test_other_data_are_integrated_anew():
         assert abs(estimate.value - _log_z_of_known_scales(Y + shift)) < 4.0 * max(estimate.se, 1e-6)
 
 
+@pytest.mark.slow
 def test_other_starts_keep_all_variables():
     model = known_scales()
     for options in ({"reference": "gaussian"}, {"modes": {"mu": 0.0, "a": np.zeros(GROUPS)}}):

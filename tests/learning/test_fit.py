@@ -198,7 +198,7 @@ def test_held_out_rows_follow(best):
     np.testing.assert_allclose(idata["held_out"]["value"], exact, atol=0.3)
 
 
-@pytest.mark.few(4)
+@pytest.mark.slow
 @pytest.mark.every(3)
 @pytest.mark.parametrize("name", ["source", "y"])
 @pytest.mark.parametrize("method", [METHOD, learning.MinimumProbabilityFlow()], ids=repr)

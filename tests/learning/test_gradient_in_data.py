@@ -81,7 +81,7 @@ def slope(model, data, name, way):
     return (ends[0] - ends[1]) / (2 * STEP)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(4)
 @pytest.mark.every(3)
 @pytest.mark.parametrize("backend", ["jax", "python"])
 @pytest.mark.parametrize(("build", "n_hidden"), CASES, ids=[f"{build.__name__}-{n}" for build, n in CASES])

@@ -235,6 +235,7 @@ def test_a_hill_that_no_pilot_reaches_is_climbed():
     assert idata["posterior"].attrs["n_gradients_pilot"] > 0
 
 
+@pytest.mark.slow
 def test_a_target_too_far_away_that_may_have_other_hills_is_refused():
     y = np.random.default_rng(0).poisson(1000, size=200)
     with pm.Model() as model:

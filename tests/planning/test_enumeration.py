@@ -249,6 +249,7 @@ def test_a_number_of_terms_that_depends_on_the_sites_is_refused_by_name():
         sample(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_draws", [1, 500])
 def test_groups_are_not_summed_where_no_draw_is_possible(n_draws, monkeypatch):
     """Of 1,000 draws of two pairs of bits that have to be on, 26 are possible."""

@@ -93,6 +93,7 @@ def rates_of_diffuse_priors(shape=0.01, n_people=40, n_rates=12):
     return model, of_counts + np.sum(of_rates - (shape + total) * np.log(shape + time))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("wide")
 def test_a_prior_a_hundred_times_as_wide_as_the_hill_has_its_mode_found():
     model, truth = rates_of_diffuse_priors()

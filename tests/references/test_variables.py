@@ -51,7 +51,7 @@ ONE = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(4)
 @pytest.mark.every(3)
 @pytest.mark.parametrize("name", ONE)
 def test_one_dimension_integrates_to_one_and_is_drawn(name):

@@ -134,6 +134,7 @@ def test_chains_of_which_none_arrives_say_nothing():
     assert compare(nowhere, np.full(100, -np.inf), PARTICLES).n_confirming == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
 def test_chains_of_a_vague_prior_start_where_numbers_can_be_held_and_count_the_others():
     """Half of a Gamma(0.001, 0.001) is below the smallest number; log Z is that of a conjugate normal."""

@@ -82,6 +82,7 @@ def test_components_of_a_mixture_trade_weights_and_means_together(components):
     np.testing.assert_allclose(copies[:, 5], 0.4)
 
 
+@pytest.mark.slow
 def test_labels_with_different_priors_do_not_trade():
     assert labels_of(mixture((0.0, 1.0, 2.0))).n_trades == 0
 
