@@ -62,13 +62,17 @@ logccdf = getattr(pm, "logccdf", lambda rv, value, warn_rvs: pm.math.log1mexp(pm
 # Rewrites by their names in PyTensor and PyMC, which pass over a name that they do not know.
 #: Makes an operation without a gradient of a power.
 _NESTED_POWERS = "local_pow_to_nested_squaring"
+#: Ask what kind of matrix the factors of each product are, as the rewrite of the log density has asked before.
+_OF_FACTORS = ("dot_diag_to_elemwise", "selection_dot_to_indexing", "useless_symmetric_transpose")
 #: What log densities and gradients together do without: computing on whole arrays what is then turned round, and
 #: finding functions again whose terms values and gradients share.
-NOT_WITH_GRADIENTS = ("local_subtensor_of_batch_dims", "local_subtensor_of_reduce", "symbolic_op_recognition")
+NOT_WITH_GRADIENTS = (
+    "local_subtensor_of_batch_dims", "local_subtensor_of_reduce", "symbolic_op_recognition", *_OF_FACTORS,
+)  # fmt: skip
 #: What the interpreter does without: finding softmax and the like again; the rewrite that triples the notes of
 #: constants at switch(..., 0, 0), as each index of a batch makes; the one that joins slices in integers of the smaller
 #: size.
-NOT_INTERPRETED = ("symbolic_op_recognition", "local_useless_switch", "local_subtensor_merge_slice")
+NOT_INTERPRETED = ("symbolic_op_recognition", "local_useless_switch", "local_subtensor_merge_slice", *_OF_FACTORS)
 #: Make one operation of a long sum or product.
 JOINS_TERMS = ("local_add_canonizer", "local_mul_canonizer")
 #: What simplified graphs have behind them when they go to JAX.
