@@ -28,14 +28,14 @@ from pymc_hais.run.plan import Plan
 from pymc_hais.run.populations import anneal_rows
 from pymc_hais.runner.progress import without_log_z
 from pymc_hais.runner.runner import Runner
-from pymc_hais.tuning import Pilot
+from pymc_hais.tuning import PILOT_PARTICLES, Pilot
 
 #: Nats by which a log Z that misses nothing may be below a pilot's, at most: estimates that miss something are too low.
 AGREEMENT = 2.0
 #: Standard errors by which two pilots' log Z may differ.
 ERRORS = 3.0
-#: Particles of the population that confirms a start.
-PARTICLES = 250
+#: Particles of the population that confirms a start, at least.
+_PARTICLES = 250
 
 
 class Confirmation(NamedTuple):
@@ -100,22 +100,29 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
     # population the search for modes, or chains from the prior, confirms the start after the rounds.
     most = max(0 if problem.is_costly else 1_500_000, tried.length * sampling.draws * sampling.chains)
     # Thirty prior draws confirm a start by themselves: all of them miss a tenth of Z once in 25 times.
-    if witness is None and (n_draws >= 30.0 or first.length * PARTICLES > most):
+    if witness is None and (n_draws >= 30.0 or first.length * _n_particles(problem) > most):
         return Confirmation(n_draws, say_missing(log_z, expected) if expected - log_z > allowed else None)
     witness = witness or anneal_few(problem, first.plan, first.runner)
     excess = witness.excess(log_z, 1.0 / float(np.sqrt(max(fitted.n_families, 1.0))))
     if excess > ERRORS:
         reason = (
-            f"{PARTICLES} particles that were annealed from {problem.label} in {first.length:,} temperatures find "
-            f"more than the fit (log Z = {witness.log_z:.1f} instead of {log_z:.1f}): it is not used."
+            f"{witness.run.log_weights.size} particles that were annealed from {problem.label} in {first.length:,} "
+            f"temperatures find more than the fit (log Z = {witness.log_z:.1f} instead of {log_z:.1f}): it is not used."
         )
         return Confirmation(n_draws, reason, witness)
     return Confirmation(min(n_draws + witness.n_families, enough) if excess >= -ERRORS else n_draws)
 
 
+def _n_particles(problem: Problem) -> int:
+    """Return how many particles confirm a start: as many as JAX moves together in pilots, which compiles nothing."""
+    return max(_PARTICLES, problem.engine.tile(PILOT_PARTICLES))
+
+
 def anneal_few(problem: Problem, plan: Plan, runner: Runner) -> Witness:
     """Anneal a small population along the prior's own schedule."""
-    runner = runner.with_sampling(draws=PARTICLES // 2, chains=2)
+    n = _n_particles(problem)
+    chains = 2 if n == _PARTICLES else 1
+    runner = runner.with_sampling(draws=n // chains, chains=chains)
     report = without_log_z(runner.progress.phase("Confirming"))
     ((_, run),) = anneal_rows(problem, plan.ladder(problem, int(plan.lengths[0])), runner.next_round(), report, runner)
     log_z = float(log_mean_exp(run.log_z)) - plan.log_prior_mass

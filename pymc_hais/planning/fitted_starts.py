@@ -6,7 +6,7 @@ from pymc_hais.core.messages import quoted
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.core.seeds import PilotNumber
 from pymc_hais.density import known_log_mass, unnormalised_priors
-from pymc_hais.planning.confirm import PARTICLES, confirm, say_missing, tolerance
+from pymc_hais.planning.confirm import confirm, say_missing, tolerance
 from pymc_hais.planning.fits import fit_margins, fit_to
 from pymc_hais.planning.learning import Trial, centred
 from pymc_hais.planning.mass import measure_for_fit
@@ -76,7 +76,7 @@ def _accept(tried: Trial, search: Search) -> Trial | str:
         return tried.because(needed)
     confirmed = confirm(tried, best)
     if confirmed.witness is not None and confirmed.witness.n_families >= _ENOUGH_TO_FIT:
-        centre, residuals = centred(confirmed.witness.run, PARTICLES)
+        centre, residuals = centred(confirmed.witness.run, confirmed.witness.run.log_weights.size)
         again = fit_to(best.problem, centre[None], residuals, search.log_prior_mass, "particles from the prior")
         other = search.learn(again, PilotNumber.REFITTED)
         if not isinstance(other, str) and other.plan.is_tuned and other.length < best.length:

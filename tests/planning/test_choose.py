@@ -114,7 +114,7 @@ def test_pilots_that_disagree_keep_the_prior_where_nothing_else_is_asked(far, ca
     again.setattr(confirm, "is_one_hill", lambda problem: False)
     again.setattr(confirm, "tolerance", lambda *_: -np.inf)
     assert choose(Search(far, "auto", call))[0] is not far  # a population from the prior agrees with the fit
-    again.setattr(confirm, "PARTICLES", 10**9)  # too many for one
+    again.setattr(confirm, "_PARTICLES", 10**9)  # too many for one
     problem, plan = choose(Search(far, "auto", call))
     assert problem is far
     assert "misses something" in plan.reason
