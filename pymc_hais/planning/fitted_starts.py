@@ -18,6 +18,8 @@ from pymc_hais.tuning import PILOT_PARTICLES
 
 #: Moves of a pilot that starts from a fit: few stages, of a few moves each.
 _NEAR_MOVES = 30
+#: A round that takes so many times as long as a pilot from a fit is worth another pilot.
+_DEAR = 40
 #: Independent prior draws that a population must descend from to be fitted.
 _ENOUGH_TO_FIT = 8.0
 #: A fit is rejected if its pilot's particles descend from fewer draws than this, and the prior's pilot's from more.
@@ -56,11 +58,26 @@ def fit_to_pilot(search: Search) -> Trial | str:
         return tried
     if not is_ours:
         return tried.scout()
+    tried = _or_shorter(tried, search)
     if (reason := _reason_against(tried, best)) is not None:
         return reason
     if tried.length * _variance_beside(tried, best) >= best.length:
         return _keep_in_reserve(tried, search)
     return _accept(tried.scout(), search)
+
+
+def _or_shorter(tried: Trial, search: Search) -> Trial:
+    """Return the trial of a fit or, if its round would be long, of a fit to its own particles that needs less.
+
+    They descend from more draws than those of the first pilot, and their tails are measured together with its own.
+    """
+    sampling = tried.runner.sampling
+    costs = tried.length * sampling.chains * sampling.draws
+    if tried.problem.n_rows > 1 or not tried.plan.is_tuned or costs < _DEAR * PILOT_PARTICLES * _NEAR_MOVES:
+        return tried
+    again = fit_to(tried.problem, tried.centres, tried.residuals, search.log_prior_mass)
+    other = search.learn(again, PilotNumber.FITTED_AGAIN)
+    return other if not isinstance(other, str) and other.plan.is_tuned and other.length < tried.length else tried
 
 
 def _accept(tried: Trial, search: Search) -> Trial | str:
@@ -76,7 +93,7 @@ def _accept(tried: Trial, search: Search) -> Trial | str:
         return tried.because(needed)
     confirmed = confirm(tried, best)
     if confirmed.witness is not None and confirmed.witness.n_families >= _ENOUGH_TO_FIT:
-        centre, residuals = centred(confirmed.witness.run, confirmed.witness.run.log_weights.size)
+        centre, residuals = centred(confirmed.witness.run)
         again = fit_to(best.problem, centre[None], residuals, search.log_prior_mass, "particles from the prior")
         other = search.learn(again, PilotNumber.REFITTED)
         if not isinstance(other, str) and other.plan.is_tuned and other.length < best.length:

@@ -337,9 +337,10 @@ def _shortest(problem: Problem, tail: Tail, mass: PriorMass | None, target_se: f
     return max(SHORTEST if has_prior or is_light else _SIZES.shortest_heavy, needed)
 
 
-def centred(run: AnnealingRun, n_kept: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the centre (D,) of one row's particles at beta = 1, and others (n, D) around it, by weight."""
+def centred(run: AnnealingRun, n_kept: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the centre (D,) of one row's particles at beta = 1, and n others (n, D) around it, by weight."""
     weights = np.exp(pool(run.log_weights, run.log_z))
+    n_kept = weights.size if n_kept is None else n_kept
     centre = weights @ run.positions
     kept = np.searchsorted(np.cumsum(weights), (np.arange(n_kept) + 0.5) / n_kept)
     return centre, run.positions[np.minimum(kept, weights.size - 1)] - centre

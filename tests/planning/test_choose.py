@@ -57,8 +57,8 @@ def ran(far, call):
 
 @pytest.fixture
 def again(ran, monkeypatch):
-    """Let the pilots be those, without running them again."""
-    monkeypatch.setattr(learning, "run_pilots", lambda problem, rows, number, *_: ran[1][number])
+    """Let the pilots be those, without running them again; any from a fit is the second."""
+    monkeypatch.setattr(learning, "run_pilots", lambda problem, rows, number, *_: ran[1][min(number, 1)])
     return monkeypatch
 
 
@@ -126,6 +126,34 @@ def test_a_fit_that_needs_more_temperatures_is_not_taken(far, call, again):
     problem, plan = choose(Search(far, "auto", call))
     assert problem is far
     assert "10,000 temperatures would be needed" in plan.reason
+
+
+@pytest.mark.parametrize(
+    ("length", "n_rows", "is_tuned", "of_other", "expected"),
+    [
+        (2144, 1, True, 36, 36),
+        (2144, 1, True, 3000, 2144),
+        (2144, 1, True, "No particle has a density above zero.", 2144),
+        (100, 1, True, None, 100),  # hardly longer than a pilot: no other is run
+        (2144, 3, True, None, 2144),
+        (2144, 1, False, None, 2144),
+    ],
+)
+def test_a_fit_that_needs_a_long_round_is_fitted_again(length, n_rows, is_tuned, of_other, expected, monkeypatch):
+    def trial(length, is_tuned=True):
+        sampling = SimpleNamespace(chains=4, draws=1000)
+        return SimpleNamespace(
+            problem=SimpleNamespace(n_rows=n_rows), plan=SimpleNamespace(is_tuned=is_tuned), length=length,
+            centres=None, residuals=None, runner=SimpleNamespace(sampling=sampling),
+        )  # fmt: skip
+
+    def learn(problem, number):
+        assert of_other is not None
+        return of_other if isinstance(of_other, str) else trial(of_other)
+
+    monkeypatch.setattr(fitted_starts, "fit_to", lambda *_: None)
+    search = SimpleNamespace(log_prior_mass=0.0, learn=learn)
+    assert fitted_starts._or_shorter(trial(length, is_tuned), search).length == expected
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def test_what_refutes_a_fit_is_fitted_if_enough_draws_led_to_it(monkeypatch, n_f
         return Confirmation(0.0, "It misses something.", witness) if tried is fit else Confirmation(n_families)
 
     monkeypatch.setattr(fitted_starts, "confirm", confirm)
-    monkeypatch.setattr(fitted_starts, "centred", lambda run, n_kept: (np.zeros(2), np.zeros((n_kept, 2))))
+    monkeypatch.setattr(fitted_starts, "centred", lambda run: (np.zeros(2), np.zeros((250, 2))))
     monkeypatch.setattr(fitted_starts, "fit_to", lambda *_: None)
     search = SimpleNamespace(best=first, log_prior_mass=0.0, learn=lambda near, number: again)
     found = fitted_starts._accept(fit, search)

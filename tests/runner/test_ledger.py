@@ -15,6 +15,7 @@ from pymc_hais.planning.modes.reference import start_beside
 from pymc_hais.problem.problem import CHUNK
 from pymc_hais.run.modes.climbing import Peak
 from pymc_hais.runner.ledger import PILOT
+from pymc_hais.tuning import PILOT_PARTICLES
 from tests.quick import one_mean
 from tests.runs import call_of
 from tests.toys import HAS_JAX
@@ -34,7 +35,8 @@ def test_a_population_that_confirms_a_fit_is_counted(first):
     ledger = first.runner.ledger
     before = ledger.n_gradients
     anneal_few(first.problem, first.plan, first.runner)
-    assert ledger.n_gradients - before == 250 * (1 + first.length)
+    n_particles = max(250, first.problem.engine.tile(PILOT_PARTICLES))
+    assert ledger.n_gradients - before == n_particles * (1 + first.length)
     assert ledger.gradients["rounds"] == ledger.n_annealed
 
 
