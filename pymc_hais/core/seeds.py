@@ -59,7 +59,7 @@ class PilotNumber(IntEnum):
     NEAR_MODE = 3
     DOUBT = 4  # from the prior, to confirm a start near the mode
     FROM_MODES = 5  # around the mode of integrated fields, or modes that a run has missed
-    FITTED_AGAIN = 6  # from a fit to the particles of the pilot from that one
+    FITTED_AGAIN = 6  # from a second fit, to the particles of the pilot FITTED
 
 
 class Branch(IntEnum):

@@ -62,7 +62,7 @@ logccdf = getattr(pm, "logccdf", lambda rv, value, warn_rvs: pm.math.log1mexp(pm
 # Rewrites by their names in PyTensor and PyMC, which pass over a name that they do not know.
 #: Makes an operation without a gradient of a power.
 _NESTED_POWERS = "local_pow_to_nested_squaring"
-#: Ask what kind of matrix the factors of each product are, as the rewrite of the log density has asked before.
+#: These ask again what kind of matrix each factor of a product is, as rewrites of the log density have done already.
 _OF_FACTORS = ("dot_diag_to_elemwise", "selection_dot_to_indexing", "useless_symmetric_transpose")
 #: What log densities and gradients together do without: computing on whole arrays what is then turned round, and
 #: finding functions again whose terms values and gradients share.

@@ -100,7 +100,7 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
     # population the search for modes, or chains from the prior, confirms the start after the rounds.
     most = max(0 if problem.is_costly else 1_500_000, tried.length * sampling.draws * sampling.chains)
     # Thirty prior draws confirm a start by themselves: all of them miss a tenth of Z once in 25 times.
-    if witness is None and (n_draws >= 30.0 or first.length * _n_particles(problem) > most):
+    if witness is None and (n_draws >= 30.0 or first.length * _PARTICLES > most):
         return Confirmation(n_draws, say_missing(log_z, expected) if expected - log_z > allowed else None)
     witness = witness or anneal_few(problem, first.plan, first.runner)
     excess = witness.excess(log_z, 1.0 / float(np.sqrt(max(fitted.n_families, 1.0))))
@@ -113,16 +113,12 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
     return Confirmation(min(n_draws + witness.n_families, enough) if excess >= -ERRORS else n_draws)
 
 
-def _n_particles(problem: Problem) -> int:
-    """Return how many particles confirm a start: as many as JAX moves together in pilots, which compiles nothing."""
-    return max(_PARTICLES, problem.engine.tile(PILOT_PARTICLES))
-
-
 def anneal_few(problem: Problem, plan: Plan, runner: Runner) -> Witness:
     """Anneal a small population along the prior's own schedule."""
-    n = _n_particles(problem)
-    chains = 2 if n == _PARTICLES else 1
-    runner = runner.with_sampling(draws=n // chains, chains=chains)
+    tile = problem.engine.tile(PILOT_PARTICLES)
+    # As many times the particles that JAX moves together in pilots as are enough: others would be compiled for anew.
+    chains, draws = (1, tile * -(-_PARTICLES // tile)) if tile > 1 else (2, _PARTICLES // 2)
+    runner = runner.with_sampling(draws=draws, chains=chains)
     report = without_log_z(runner.progress.phase("Confirming"))
     ((_, run),) = anneal_rows(problem, plan.ladder(problem, int(plan.lengths[0])), runner.next_round(), report, runner)
     log_z = float(log_mean_exp(run.log_z)) - plan.log_prior_mass

@@ -18,8 +18,8 @@ from pymc_hais.tuning import PILOT_PARTICLES
 
 #: Moves of a pilot that starts from a fit: few stages, of a few moves each.
 _NEAR_MOVES = 30
-#: A round that takes so many times as long as a pilot from a fit is worth another pilot.
-_DEAR = 40
+#: A round that costs this many times as much as a pilot from a fit justifies another pilot.
+_LONG_ROUND = 40
 #: Independent prior draws that a population must descend from to be fitted.
 _ENOUGH_TO_FIT = 8.0
 #: A fit is rejected if its pilot's particles descend from fewer draws than this, and the prior's pilot's from more.
@@ -58,9 +58,9 @@ def fit_to_pilot(search: Search) -> Trial | str:
         return tried
     if not is_ours:
         return tried.scout()
-    tried = _or_shorter(tried, search)
     if (reason := _reason_against(tried, best)) is not None:
         return reason
+    tried = _or_shorter(tried, search)
     if tried.length * _variance_beside(tried, best) >= best.length:
         return _keep_in_reserve(tried, search)
     return _accept(tried.scout(), search)
@@ -69,15 +69,20 @@ def fit_to_pilot(search: Search) -> Trial | str:
 def _or_shorter(tried: Trial, search: Search) -> Trial:
     """Return the trial of a fit or, if its round would be long, of a fit to its own particles that needs less.
 
-    They descend from more draws than those of the first pilot, and their tails are measured together with its own.
+    These particles usually descend from more draws than the first pilot's.
     """
-    sampling = tried.runner.sampling
+    best, sampling = search.best, tried.runner.sampling
     costs = tried.length * sampling.chains * sampling.draws
-    if tried.problem.n_rows > 1 or not tried.plan.is_tuned or costs < _DEAR * PILOT_PARTICLES * _NEAR_MOVES:
+    if tried.problem.n_rows > 1 or costs < _LONG_ROUND * PILOT_PARTICLES * _NEAR_MOVES or not _has_time(tried):
         return tried
-    again = fit_to(tried.problem, tried.centres, tried.residuals, search.log_prior_mass)
-    other = search.learn(again, PilotNumber.FITTED_AGAIN)
-    return other if not isinstance(other, str) and other.plan.is_tuned and other.length < tried.length else tried
+    other = search.learn(
+        fit_to(tried.problem, tried.centres, tried.residuals, search.log_prior_mass), PilotNumber.FITTED_AGAIN
+    )
+    if isinstance(other, str) or _reason_against(other, best) is not None:
+        return tried
+    misses = tried.pilots[0].log_z - other.pilots[0].log_z > tolerance(other.pilots[0], tried.pilots[0])
+    needed, before = (one.length * _variance_beside(one, best) for one in (other, tried))
+    return other if needed < before and not misses else tried
 
 
 def _accept(tried: Trial, search: Search) -> Trial | str:
@@ -144,7 +149,7 @@ def _reason_to_stay(first: Trial) -> str | None:
     fit_costs = n_pilots * PILOT_PARTICLES * _NEAR_MOVES + SHORTEST * n_particles
     if needed * n_particles <= fit_costs:
         return "A fit to the pilot's particles would not save time."
-    if n_pilots * PILOT_PARTICLES * _NEAR_MOVES * first.plan.seconds_per_gradient > runner.clock.left / 2:
+    if not _has_time(first):
         return "There is no time for a second pilot, from a fit."
     suspects = unnormalised_priors(problem.model)
     # Mixed with the prior, a fit needs the prior's mass, and rounds refuted three of three fits to imputed censored
@@ -159,6 +164,12 @@ def _reason_to_stay(first: Trial) -> str | None:
             f"A fit would not save time: the mass of the prior of {quoted(suspects)} would have to be measured first."
         )
     return None
+
+
+def _has_time(trial: Trial) -> bool:
+    """Whether pilots from a fit take at most half of the time that is left."""
+    seconds = len(trial.rows) * PILOT_PARTICLES * _NEAR_MOVES * trial.plan.seconds_per_gradient
+    return seconds <= trial.runner.clock.left / 2
 
 
 def _reason_of_rows(tried: Trial, first: Trial) -> str | None:

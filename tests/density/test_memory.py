@@ -107,7 +107,7 @@ def measure(*names):
     return float(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_constant_that_many_switches_return_takes_little_memory():
     assert measure("equal_branches") < LIMIT
 

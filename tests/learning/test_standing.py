@@ -192,7 +192,7 @@ def by_chains(**kwargs):
         return t, abs(terms.mean() - 0.5) / terms.std() * np.sqrt(len(rows)), result
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_steps_of_chains_that_scatter_widely_have_not_converged():
     _, excess, result = by_chains(optimizer=pm.sgd(learning_rate=0.85), batch_size=1, n_steps=8000)
     assert not excess < 2.0  # their mean is far off, or one of them has overflowed

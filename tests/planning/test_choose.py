@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy.special import gammaln
+from scipy.stats import norm, poisson
 
 from pymc_hais import LinearConstraints
 from pymc_hais.core.noise import check_counters
@@ -20,7 +21,7 @@ from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import CHUNK, Compiler
 from pymc_hais.references import Box, Gaussian, StudentT
 from pymc_hais.runner.ledger import PILOT
-from tests.front_door import estimate
+from tests.front_door import assert_right, estimate
 from tests.runs import build_pilot, call_of
 
 
@@ -128,32 +129,63 @@ def test_a_fit_that_needs_more_temperatures_is_not_taken(far, call, again):
     assert "10,000 temperatures would be needed" in plan.reason
 
 
+def trial(length, n_rows=1, log_z=0.0, left=np.inf, n_families=300.0):
+    sampling = SimpleNamespace(chains=4, draws=1000)
+    return SimpleNamespace(
+        problem=SimpleNamespace(n_rows=n_rows, label="the prior"), length=length, rows=[0], centres=None, residuals=None,
+        plan=SimpleNamespace(is_tuned=True, seconds_per_gradient=1e-3),
+        pilots=[SimpleNamespace(log_z=log_z, n_families=n_families, positions=np.zeros((500, 1)), betas=[1.0])],
+        runner=SimpleNamespace(sampling=sampling, clock=SimpleNamespace(left=left)),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("length", "n_rows", "is_tuned", "of_other", "expected"),
+    ("tried", "other", "is_taken"),
     [
-        (2144, 1, True, 36, 36),
-        (2144, 1, True, 3000, 2144),
-        (2144, 1, True, "No particle has a density above zero.", 2144),
-        (100, 1, True, None, 100),  # hardly longer than a pilot: no other is run
-        (2144, 3, True, None, 2144),
-        (2144, 1, False, None, 2144),
+        (trial(2144), trial(36), True),
+        (trial(2144), trial(3000), False),
+        (trial(2144), trial(36, log_z=-3.0), False),  # it misses something
+        (trial(2144), trial(36, n_families=3.0), False),  # its own particles descend from few draws
+        (trial(2144), "No particle has a density above zero.", False),
+        (trial(100), None, False),  # hardly longer than a pilot: no other is run
+        (trial(2144, n_rows=3), None, False),
+        (trial(2144, left=10.0), None, False),  # seconds for a pilot of 15
     ],
 )
-def test_a_fit_that_needs_a_long_round_is_fitted_again(length, n_rows, is_tuned, of_other, expected, monkeypatch):
-    def trial(length, is_tuned=True):
-        sampling = SimpleNamespace(chains=4, draws=1000)
-        return SimpleNamespace(
-            problem=SimpleNamespace(n_rows=n_rows), plan=SimpleNamespace(is_tuned=is_tuned), length=length,
-            centres=None, residuals=None, runner=SimpleNamespace(sampling=sampling),
-        )  # fmt: skip
-
+def test_a_fit_that_needs_a_long_round_is_fitted_again(tried, other, is_taken, monkeypatch):
     def learn(problem, number):
-        assert of_other is not None
-        return of_other if isinstance(of_other, str) else trial(of_other)
+        assert other is not None
+        return other
 
     monkeypatch.setattr(fitted_starts, "fit_to", lambda *_: None)
-    search = SimpleNamespace(log_prior_mass=0.0, learn=learn)
-    assert fitted_starts._or_shorter(trial(length, is_tuned), search).length == expected
+    search = SimpleNamespace(log_prior_mass=0.0, learn=learn, best=trial(600, n_families=30.0))
+    assert fitted_starts._or_shorter(tried, search) is (other if is_taken else tried)
+
+
+@pytest.mark.slow
+def test_a_second_fit_has_the_right_log_z(monkeypatch):
+    """Three counts with a mean of their own each: log Z by quadrature."""
+    counts, found = [50, 200, 1000], []
+    with pm.Model() as model:
+        pm.Poisson("y", pm.math.exp(pm.Normal("x", 0.0, 5.0, shape=3)), observed=counts)
+    x = np.linspace(-10.0, 20.0, 300_001)
+    logs = [poisson.logpmf(n, np.exp(x)) + norm.logpdf(x, 0.0, 5.0) for n in counts]
+    truth = float(np.sum([np.log(np.exp(one).sum() * (x[1] - x[0])) for one in logs]))
+    fit_to, variances = fitted_starts.fit_to, iter([0.1, 1.0, 1.0])  # of the second fit, of the first, of what is taken
+
+    def keep(*arguments):
+        found.append(fit_to(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(fitted_starts, "_LONG_ROUND", 0.0)
+    monkeypatch.setattr(fitted_starts, "_variance_beside", lambda one, best: next(variances))
+    monkeypatch.setattr(fitted_starts, "fit_to", keep)
+    estimated, idata = estimate(model)
+    assert len(found) == 2
+    assert next(variances, None) is None
+    assert "fitted to the pilot" in idata["posterior"].attrs["reference"]
+    assert_right(estimated, truth)
+    assert estimated.se < 0.1
 
 
 @pytest.mark.slow

@@ -187,7 +187,7 @@ def switch_model(y):
     return model
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_a_plan_sums_over_the_states_of_other_data():
     """States that the first data make impossible are possible with the second."""
     first = sample(switch_model([0.0, 0.0]))
