@@ -132,7 +132,8 @@ def test_a_fit_that_needs_more_temperatures_is_not_taken(far, call, again):
 def trial(length, n_rows=1, log_z=0.0, left=np.inf, n_families=300.0):
     sampling = SimpleNamespace(chains=4, draws=1000)
     return SimpleNamespace(
-        problem=SimpleNamespace(n_rows=n_rows, label="the prior"), length=length, rows=[0], centres=None, residuals=None,
+        problem=SimpleNamespace(n_rows=n_rows, label="the prior"), length=length, rows=[0],
+        centres=None, residuals=None,
         plan=SimpleNamespace(is_tuned=True, seconds_per_gradient=1e-3),
         pilots=[SimpleNamespace(log_z=log_z, n_families=n_families, positions=np.zeros((500, 1)), betas=[1.0])],
         runner=SimpleNamespace(sampling=sampling, clock=SimpleNamespace(left=left)),
