@@ -47,7 +47,7 @@ def test_intervals_cover_and_errors_are_as_large_as_they_say(case, capsys):
     assert_alarms_ring_where_they_should(found)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_intervals_of_held_out_rows_cover(capsys):
     found = calibrate_rows(N // 4, **SIZE)  # of 4 rows
     show(found, capsys)

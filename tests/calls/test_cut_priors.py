@@ -116,7 +116,7 @@ def test_the_marginal_likelihood_is_that_of_what_is_kept(name, reference):
         assert abs(found.log_prior_mass - log_mass) < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_fit_that_pays_is_divided_by_the_mass():
     with pm.Model() as model:
         x = pm.Normal("x", 0.0, 30.0, shape=4, transform=transforms.log, initval=np.ones(4))

@@ -216,7 +216,7 @@ def test_counts_that_start_at_one():
     assert_sum(model, n=np.arange(1, 80))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_change_point():
     """With the settings by default; the posterior of the year is a table of 111 numbers."""
     found, idata = estimate(change_point.build_model())
@@ -232,7 +232,7 @@ def test_change_point():
 # What depends on what ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_probabilities_that_depend_on_a_continuous_variable():
     with pm.Model() as model:
         a = pm.Normal("a")
@@ -325,7 +325,7 @@ def test_a_hard_constraint(fewest):
     assert_sum(model, z=[0, 1])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_interaction_that_a_rare_state_switches_on():
     """No draw of the prior shows that the kind changes the likelihood, nor that the sites do."""
     with pm.Model() as model:

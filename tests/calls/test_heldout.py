@@ -45,7 +45,7 @@ def test_linear_gaussian_rows_are_exact(small):
     assert largest_score(result, wrong) > statistical.threshold(100)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_rows_do_not_toss_coins_about_where_their_particles_start():
     # Were each particle's part of the mixture a coin's choice, a row's error would be the coin's at least.
     phi = basis(8, 3)
@@ -173,7 +173,7 @@ def test_the_report_s_size_within_four_standard_errors():
     assert abs(float(result["mean"]) - exact.mean()) < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_without_causes_the_weights_are_constant():
     # Phi = 0: p(x) = N(x; 0, sigma^2 I), Eq. 41 of the report.
     x = 0.3 * np.random.default_rng(0).normal(size=(5, 3))

@@ -126,7 +126,7 @@ def as_pymc_draws(monkeypatch):
     monkeypatch.setattr(facts, "find_log_mass", lambda rv: None)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", ["auto", "prior", Gaussian(0.0, 1.5)], ids=str)
 def test_a_prior_whose_mass_is_known_is_not_measured(reference):

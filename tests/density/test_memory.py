@@ -112,7 +112,7 @@ def test_a_constant_that_many_switches_return_takes_little_memory():
     assert measure("equal_branches") < LIMIT
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ten_small_models_together_take_little_memory():
     assert len(MODELS) == 10
     assert measure(*MODELS) < LIMIT

@@ -135,7 +135,7 @@ def test_threads_do_not_change_the_result(name):
         np.testing.assert_array_equal(left, right)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_jax
 def test_particles_in_several_calls_are_the_particles_of_one(monkeypatch):
     from pymc_hais.engines import jax as jax_module
@@ -233,7 +233,7 @@ def test_an_error_in_the_model_comes_through_the_threads():
         run_segment(engine, state, np.ones(21), one, one, np.ones(1), KEY)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_single_precision_is_widened():
     @numba.njit
     def density(x):

@@ -220,7 +220,7 @@ def test_slopes_and_curvatures_of_counts_are_averaged_over_the_width():
     np.testing.assert_allclose(slope, y - rate, atol=3e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_powers_in_the_second_derivatives_have_gradients():
     with pm.Model() as model:
         level = pm.math.cumsum(pm.Normal("z", shape=12)) * pm.HalfNormal("step")
@@ -250,7 +250,7 @@ def linear():
     return model
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("build", [summed, walk, linear])
 def test_a_chain_under_normal_data_is_a_standard_normal_whatever_the_scales(build):

@@ -112,7 +112,7 @@ def test_real_rows_tell_as_much_as_by_maximum_likelihood(method):
     assert errors <= 2.0 * by_likelihood(learnt_filters)
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(5)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "method",

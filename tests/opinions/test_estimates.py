@@ -92,7 +92,7 @@ def test_linked_importance_sampling_is_unbiased(monkeypatch):
     assert_mean(per_chain(monkeypatch), 1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_wrong_factor_of_the_links_is_caught(monkeypatch):
     wrong = mutate(opinions, ("log_weights + ahead - link.log_back", "log_weights + ahead - 0.9 * link.log_back"))
     assert_caught(per_chain(monkeypatch, wrong.anneal_linked), 1.0)

@@ -80,7 +80,7 @@ def test_each_start_that_rounds_refute_gives_way_to_the_next(monkeypatch):
     assert [np.unique(points).tolist() for points in searched] == [[1.0, 2.0]]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_plan_and_an_extension_keep_what_may_have_been_missed(monkeypatch):
     monkeypatch.setattr("pymc_hais.calls.stages.find_modes", lambda *_: None)
     x = np.random.default_rng(4).normal(size=(60, 3))

@@ -115,7 +115,7 @@ def test_all_other_rounds_keep_a_particle_for_each_draw(plan, problem, options):
     assert with_fewer_particles(problem_of(**problem), plan, call_of(**DEFAULT | options)) is plan
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_long_run_is_right_and_its_draws_follow_the_posterior():
     rng, n_dims = np.random.default_rng(1), 40
     sd = np.linspace(0.01, 0.03, n_dims)

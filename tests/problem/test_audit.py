@@ -215,7 +215,7 @@ def test_right_priors_pass_whatever_the_seed(name, n_seeds):
         audit(model, seed)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_car_draws_of_pymc(monkeypatch):
     """PyMC draws pm.CAR with a covariance that is not the inverse of the precision in its density; ours pass."""
     neighbours = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])

@@ -45,6 +45,7 @@ def test_moves_do_not_drain_into_where_draws_are_missing(build, n_temperatures):
     assert_right(found, truth)
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("build", [vague_proportion, vague_precision])
 def test_a_default_call_is_calibrated(build):

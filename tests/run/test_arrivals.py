@@ -172,6 +172,7 @@ def halves():
     return model
 
 
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
 @pytest.mark.parametrize(("part", "is_confirmed"), [("both", True), ("positive", False)])

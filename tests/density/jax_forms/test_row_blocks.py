@@ -154,7 +154,7 @@ def test_pairs_of_rows_are_not_cut():
     assert row_blocks.find_rows([pt.exp(scale * (table - table.T) ** 2).sum()], [table], 2) is None
 
 
-@pytest.mark.every(20)
+@pytest.mark.every(30)
 @pytest.mark.parametrize("seed", seeds(0, 30, 220))
 def test_random_models_in_blocks_of_rows_are_the_same(seed, monkeypatch):
     monkeypatch.setattr("pymc_hais.density.rewrites.simplification.LIFTED_SIZE", ROWS)
