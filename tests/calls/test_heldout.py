@@ -80,7 +80,7 @@ def test_rows_without_a_target_for_their_error_may_start_from_a_fit():
     assert largest_score(result, exact_linear(phi, x)) <= statistical.threshold(5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_error_of_the_mean_is_made_of_the_rows_own():
     phi = basis(6, 4)
     rows = {"x": generate(phi, 6)}

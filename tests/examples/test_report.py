@@ -116,7 +116,7 @@ def test_z_is_unbiased_with_few_distributions(name):
     assert_mean(np.exp(np.array(found.per_chain) - exact_log_z(phi, "laplace")), 1.0, name)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("n_dims", "n"), [(6, 1000), pytest.param(36, 20_000, marks=pytest.mark.exhaustive)])
 def test_log_likelihood_of_a_linear_generative_model(n_dims, n):
     phi = build_basis(n_dims, n_dims)

@@ -136,6 +136,7 @@ def test_generalised_score_matching_recovers_weak_couplings():
     assert errors <= 2.0 * by_likelihood(learnt_weak_couplings)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("mutant", "learn"),
     [

@@ -237,7 +237,7 @@ def test_whoever_asks_for_other_estimators_has_a_path_for_them():
 def test_errors_from_the_mode_are_calibrated(build):
     model, truth = build()
     z = []
-    for seed in range(40):
+    for seed in range(20):
         found, _ = estimate(model, draws=200, random_seed=seed)
         z.append((found.value - truth) / found.se)
         assert found.se < 0.05
