@@ -246,7 +246,6 @@ def test_a_kernel_of_sites_alone():
     assert "Gibbs" in idata["posterior"].attrs["kernel"]
 
 
-@pytest.mark.every(3)
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options",

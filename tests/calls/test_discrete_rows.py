@@ -71,7 +71,6 @@ def mixture(n, has_spread):
     return model, y, logsumexp(np.log(WEIGHTS) + norm.logpdf(y[:, None], MEANS, sds), axis=1)
 
 
-@pytest.mark.every(2)
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("kernel", [None, [Hamiltonian(), Gibbs()]], ids=["default", "pair"])
 def test_an_indicator_and_a_continuous_variable_of_each_row(kernel):
@@ -124,7 +123,6 @@ def test_hidden_markov_chains(n_rows, n_steps):
 # Unnormalised models -------------------------------------------------------------------------------------
 
 
-@pytest.mark.every(2)
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("hidden", rbm.HIDDEN)
 def test_rows_of_a_boltzmann_machine(hidden):

@@ -12,9 +12,9 @@ from scipy.stats import norm, t
 
 import pymc_hais
 from pymc_hais.core.seeds import Seeds
+from pymc_hais.density import has_normal_fields
 from pymc_hais.problem.building import build_problem
 from pymc_hais.problem.problem import Compiler
-from tests.density.coordinates.charted import fixes_predictors
 from tests.distributions import OTHERS, REFUSED, SCALARS, WHOLE, N
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
@@ -105,7 +105,7 @@ def test_a_free_variable_is_compiled_or_refused(name, how):
     problem = check(model)
     if how == "dims" and name != "PolyaGamma":  # whose draws need a package
         assert (problem is None) == (name in REFUSED), "the table of supported distributions says otherwise"
-    fixes_predictors(model)
+    has_normal_fields(model)
 
 
 @pytest.mark.parametrize("name", slow_but((), sorted(OTHERS), most_of(sorted(OTHERS), {"ZeroSumNormal"})))
@@ -143,7 +143,7 @@ def test_an_observed_variable_is_compiled_or_refused(name, missing):
     problem = check(model)
     is_refused = missing and name in REFUSED.keys() | WHOLE
     assert (problem is None) == is_refused, "the table of supported distributions says otherwise"
-    fixes_predictors(model)
+    has_normal_fields(model)
 
 
 def test_missing_values_of_a_marginalised_density_are_named():

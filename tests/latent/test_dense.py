@@ -7,13 +7,13 @@ import pytensor.tensor as pt
 import pytest
 from scipy.sparse import csr_array
 
-from pymc_hais.density import build_layout
+from pymc_hais.density import build_layout, has_normal_fields
 from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.density.markov.markov import Markov
 from pymc_hais.latent.dense import Dense, DenseDisplacement
 from pymc_hais.latent.fields import find_fields
 from pymc_hais.latent.precisions import Nearby
-from tests.density.coordinates.charted import fixes_predictors, neighbours
+from tests.density.coordinates.charted import neighbours
 
 N = 16
 RNG = np.random.default_rng(6)
@@ -143,7 +143,7 @@ def test_which_normals_are_one_field_is_read_from_the_graph(name):
 def test_normals_behind_one_predictor_have_one_hill(name):
     with pm.Model() as model:
         pm.Poisson("y", pm.math.exp(BESIDE[name][0]() + scaled(pm.Normal("z", shape=N))), observed=np.arange(20) % 5)
-    assert fixes_predictors(model)
+    assert has_normal_fields(model)
 
 
 def test_effects_of_groups_alone_are_no_field():
@@ -151,7 +151,7 @@ def test_effects_of_groups_alone_are_no_field():
     with pm.Model() as model:
         effects = pm.Normal("u", 0.0, pm.HalfNormal("s"), shape=30)[np.arange(60) % 30]
         pm.Poisson("y", pm.math.exp(pm.Normal("a") + effects), observed=np.arange(60) % 5)
-    assert not fixes_predictors(model)
+    assert not has_normal_fields(model)
 
 
 def scaled_again(z):
@@ -164,7 +164,7 @@ def test_what_is_a_linear_predictor(name):
     likelihood, expected = LIKELIHOODS[name]
     with pm.Model() as model:
         likelihood(pm.Normal("z", shape=N))
-    assert fixes_predictors(model) == expected
+    assert has_normal_fields(model) == expected
     # Nobody has asked for them.
     assert find_fields(freeze_with_inputs(model, [])[0], build_layout(model)) == []
 
@@ -188,7 +188,7 @@ def parent(z):
 def test_other_coefficients_keep_their_coordinates(name):
     with pm.Model() as model:
         pm.Normal("y", scaled(OTHERS[name]()), 1.0, observed=Y)
-    assert not fixes_predictors(model)
+    assert not has_normal_fields(model)
 
 
 def test_the_matrix_is_the_likelihood_s_whatever_the_layout():
@@ -243,4 +243,4 @@ def test_many_other_variables_keep_the_coordinates():
     with pm.Model() as model:
         local = pm.HalfNormal("local", shape=N)
         pm.Normal("y", pm.math.dot(X, pm.Normal("z", shape=N) * local), 1.0, observed=Y)
-    assert not fixes_predictors(model)
+    assert not has_normal_fields(model)

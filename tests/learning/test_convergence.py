@@ -49,7 +49,7 @@ def held(model, *names):
 # units --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(6)
 @pytest.mark.parametrize(
     ("name", "units"),
     slow_but(

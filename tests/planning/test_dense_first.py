@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 from scipy.stats import halfnorm, norm
 
 from pymc_hais import extend, log_marginal_likelihood, sample_hais, save_plan
-from tests.density.coordinates.charted import fixes_predictors
+from pymc_hais.density import has_normal_fields
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
 from tests.toys import HAS_JAX
@@ -80,7 +80,7 @@ def test_coefficients_whose_density_may_have_several_hills_keep_their_coordinate
     with pm.Model() as model:
         z, scale = pm.Normal("z", shape=16), pm.HalfNormal("scale", 1.0)
         pm.StudentT("y", nu=3.0, mu=pm.math.dot(design, z * scale), sigma=1.0, observed=y)
-    assert not fixes_predictors(model)
+    assert not has_normal_fields(model)
     found, idata = estimate(model)
     assert "integrated out" not in idata["posterior"].attrs["reference_reason"]
     other, _ = estimate(model, reference="prior", random_seed=2)

@@ -13,12 +13,6 @@ def charted(model, n, normals=False):
     return model, layout, build_chart(model, layout, normals=normals), layout.flatten(values)
 
 
-def fixes_predictors(model):
-    """Whether the chart of a default call joins what the data see through one linear predictor."""
-    chart = build_chart(model, build_layout(model), normals=True)
-    return chart is not None and chart.fixes_predictors
-
-
 def neighbours(n, seed=1, n_more=4):
     """Return the weights of a chain of areas in an order by chance, and of a few pairs beside it."""
     rng = np.random.default_rng(seed)
