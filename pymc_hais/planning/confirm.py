@@ -116,7 +116,7 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
 def anneal_few(problem: Problem, plan: Plan, runner: Runner) -> Witness:
     """Anneal a small population along the prior's own schedule."""
     tile = problem.engine.tile(PILOT_PARTICLES)
-    # As many times the particles that JAX moves together in pilots as are enough: others would be compiled for anew.
+    # A multiple of the particles that JAX moves together in pilots: any other number needs a program of its own.
     chains, draws = (1, tile * -(-_PARTICLES // tile)) if tile > 1 else (2, _PARTICLES // 2)
     runner = runner.with_sampling(draws=draws, chains=chains)
     report = without_log_z(runner.progress.phase("Confirming"))

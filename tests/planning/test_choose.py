@@ -172,7 +172,8 @@ def test_a_second_fit_has_the_right_log_z(monkeypatch):
     x = np.linspace(-10.0, 20.0, 300_001)
     logs = [poisson.logpmf(n, np.exp(x)) + norm.logpdf(x, 0.0, 5.0) for n in counts]
     truth = float(np.sum([np.log(np.exp(one).sum() * (x[1] - x[0])) for one in logs]))
-    fit_to, variances = fitted_starts.fit_to, iter([0.1, 1.0, 1.0])  # of the second fit, of the first, of what is taken
+    fit_to = fitted_starts.fit_to
+    variances = iter([0.1, 1.0, 1.0])  # for the second fit, the first fit, and the fit that is taken
 
     def keep(*arguments):
         found.append(fit_to(*arguments))
