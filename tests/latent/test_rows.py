@@ -399,8 +399,9 @@ def test_other_data_are_integrated_anew():
 @pytest.mark.slow
 def test_other_starts_keep_all_variables():
     model = known_scales()
+    few = {"draws": 100, "chains": 2, "n_temperatures": 4, "target_se": None, "random_seed": 8, "progressbar": False}
     for options in ({"reference": "gaussian"}, {"modes": {"mu": 0.0, "a": np.zeros(GROUPS)}}):
-        idata = pm.sample_hais(100, chains=2, model=model, random_seed=8, progressbar=False, target_se=None, **options)
+        idata = pm.sample_hais(model=model, **few, **options)
         assert "integrated_out" not in idata["posterior"].attrs
         assert idata["posterior"]["a"].shape == (2, 100, GROUPS)
 
