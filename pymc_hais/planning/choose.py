@@ -47,12 +47,12 @@ def choose(search: Search) -> tuple[Problem, Plan]:
     check_counters(search.runner.sampling.draws, problem.layout.n_continuous, problem.engine.kernel.n_uniforms)
     try:
         return _try([*AT_ONCE, *BY_PILOTS], search)
-    except TooFarError:
+    except TooFarError as error:
         if not is_auto(search.reference):
             raise
         on_hill = start_on_hill(problem, search.runner)
         if isinstance(on_hill, str):
-            _log.debug("Not from the top of a hill: %s", on_hill)
+            error.add_note(f"No start at the mode is possible: {on_hill}")
             raise
         return on_hill.start
 

@@ -303,5 +303,7 @@ def test_a_target_too_far_away_that_may_have_other_hills_is_refused():
     with pm.Model() as model:
         rate = pm.Gamma("rate", 9000.0, 900.0)
         pm.Poisson("y", rate + 1e-9 * rate**2, observed=y)
-    with pytest.raises(RuntimeError, match=r"standard deviations of the prior away .* or pass a point of the target"):
+    message = r"standard deviations of the prior away .* or pass a point of the target"
+    with pytest.raises(RuntimeError, match=message) as refusal:
         estimate(model, random_seed=1)
+    assert refusal.value.__notes__ == ["No start at the mode is possible: the density is not proven to have one hill."]
