@@ -172,16 +172,16 @@ class Problem:
             chart=self.chart and self.chart.with_data(values),
         )
 
-    def to_model(self, positions: np.ndarray) -> np.ndarray:
-        """Return the model's flat vectors (..., D) of particles' coordinates."""
+    def to_model(self, positions: np.ndarray, with_fields: bool = True) -> np.ndarray:
+        """Return the model's flat vectors (..., D) of particles' coordinates, of fields too or not."""
         if self.chart is None or self.sites is None:
             return positions
         flat = positions.reshape(-1, positions.shape[-1])
-        return self.chart.to_model(flat, self.sites).reshape(positions.shape)
+        return self.chart.to_model(flat, self.sites, with_fields).reshape(positions.shape)
 
-    def to_coordinates(self, x: np.ndarray) -> np.ndarray:
-        """Return the particles' coordinates (n, D) of flat vectors."""
-        return x if self.chart is None or self.sites is None else self.chart.to_coordinates(x, self.sites)
+    def to_coordinates(self, x: np.ndarray, with_fields: bool = True) -> np.ndarray:
+        """Return the particles' coordinates (n, D) of flat vectors, of fields too or not."""
+        return x if self.chart is None or self.sites is None else self.chart.to_coordinates(x, self.sites, with_fields)
 
     def log_jacobian(self, x: np.ndarray) -> np.ndarray | float:
         """Return log of dx / dz (n,) at flat vectors."""

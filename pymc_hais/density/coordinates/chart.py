@@ -102,23 +102,23 @@ class Chart:
         """Which elements the matrix mixes; none where there is no field."""
         return np.flatnonzero(~self.is_moved & ~self.is_field) if self.fields else np.zeros(0, int)
 
-    def to_model(self, z: np.ndarray, sites: Sites) -> np.ndarray:
-        """Return the flat vectors x (n, D) of coordinates z."""
+    def to_model(self, z: np.ndarray, sites: Sites, with_fields: bool = True) -> np.ndarray:
+        """Return the flat vectors x (n, D) of coordinates z; without ``with_fields``, fields are not to be used."""
         x = first = self.tails.to_values(self._mix(z, sites.mix))
         for _ in range(self.depth):
             mean, log_sd = self._normal(x, sites)
             x = np.where(self.is_moved, mean + np.exp(log_sd) * z, first)
-        for i, chain in enumerate(self.fields):
+        for i, chain in enumerate(self.fields if with_fields else ()):
             displacement = chain.precision.compute_displacement(self._factor(i, x, sites), z[:, chain.part])
             x = np.array(x)
             x[:, chain.part] = sites.shift[chain.part] + chain.differences(np, displacement)
         return x
 
-    def to_coordinates(self, x: np.ndarray, sites: Sites) -> np.ndarray:
-        """Return the coordinates z (n, D) of flat vectors x."""
+    def to_coordinates(self, x: np.ndarray, sites: Sites, with_fields: bool = True) -> np.ndarray:
+        """Return the coordinates z (n, D) of flat vectors x; without ``with_fields``, those of fields mean nothing."""
         mean, log_sd = self._normal(x, sites)
         z = np.where(self.is_moved, (x - mean) * np.exp(-log_sd), self._mix(x, np.linalg.inv(sites.mix)))
-        for i, chain in enumerate(self.fields):
+        for i, chain in enumerate(self.fields if with_fields else ()):
             displacement = chain.sums(x[:, chain.part] - sites.shift[chain.part])
             z[:, chain.part] = chain.precision.compute_coordinates(self._factor(i, x, sites), displacement)
         return self.tails.to_coordinates(z)

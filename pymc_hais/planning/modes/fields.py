@@ -145,7 +145,7 @@ def _find(problem: Problem, chart: Chart, along: Slice, runner: Runner) -> Probl
         return "no draw of the prior is within the range of floating point."
     if not is_concave_in(problem.model, problem.layout, chart.field_owners):
         return "chains may have several modes: their density is not proven to be concave."
-    starts = problem.to_coordinates(x)[:, ~chart.is_field]
+    starts = problem.to_coordinates(x, with_fields=False)[:, ~chart.is_field]
     found = _rise(_at_point(problem, np.median(x, axis=0)), along, starts, np.median(starts, axis=0), runner)
     if isinstance(found, str):
         return found

@@ -173,12 +173,12 @@ def _starts(
     n_exchanged = int(SEARCH.exchanged * free) if confirms else 0
     n_drawn = int((SEARCH.mostly_from_reference if confirms else SEARCH.from_reference) * (free - n_exchanged))
     drawn = problem.reference.draw(n_drawn, runner.seeds.of(Use.SEARCH))
+    is_settled = _of_one_hill(problem)
     with np.errstate(all="ignore"):
-        far = problem.to_coordinates(drawn.positions[~drawn.clipped])
+        far = problem.to_coordinates(drawn.positions[~drawn.clipped], with_fields=not is_settled.any())
+    far = np.where(is_settled, 0.0, far)
     weights = np.exp(pool(run.log_weights, run.log_z))
     particles = run.positions
-    is_settled = _of_one_hill(problem)
-    far = np.where(is_settled, 0.0, far)
 
     def choose(size: int) -> np.ndarray:
         return particles[rng.choice(len(particles), size, p=weights.ravel() / weights.sum())]
@@ -224,13 +224,14 @@ def _exchange(
     n_variables = len(parts)
     n_tried = CHUNK if problem.is_costly else max(CHUNK, SEARCH.most_exchanged // (n_variables + 1))
     best, slopes, before = [], [], choose(n_tried)
-    values, own = joint(before)[0], problem.to_model(before)
+    with_fields = not is_settled.any()
+    values, own = joint(before)[0], problem.to_model(before, with_fields)
     for number, (start, stop) in enumerate(parts[: SEARCH.most_exchanged // CHUNK]):
         drawn = problem.reference.draw(n_tried, runner.seeds.of(Use.EXCHANGED, number))
         x = own.copy()
         with np.errstate(all="ignore"):
             x[:, start:stop] = drawn.positions[:, start:stop]
-            z = problem.to_coordinates(x)
+            z = problem.to_coordinates(x, with_fields)
         z[:, is_settled] = 0.0
         is_usable = np.isfinite(z).all(axis=1) & ~drawn.clipped
         if is_usable.any():
