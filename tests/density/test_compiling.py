@@ -61,6 +61,24 @@ def test_the_log_density_and_the_outputs_of_a_simplex_are_without_them():
         assert not [node for node in function.maker.fgraph.apply_nodes if isinstance(node.op, OpFromGraph)]
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_logs_of_sums_with_one_are_precise_and_no_loops_in_python(dtype):
+    x = pt.vector("x", dtype=dtype)
+    function = compile_interpreted([x], [pt.softplus(x), pt.log1mexp(x)])
+    scalar_ops = [getattr(node.op, "scalar_op", None) for node in function.maker.fgraph.apply_nodes]
+    assert not [one for one in scalar_ops if one is not None and one.nfunc_spec is None]
+    values = np.array([-np.inf, -1e30, -80.0, -37.0, -5.0, -0.7, np.log(0.5), -0.69, -1e-5, -1e-20], dtype)
+    of_sum, of_difference = function(values)
+    exact = values.astype(np.longdouble)
+    tolerance = 4.0 * np.finfo(dtype).eps
+    np.testing.assert_allclose(of_sum, np.log1p(np.exp(exact)), rtol=tolerance)
+    expected = np.r_[np.log1p(-np.exp(exact[:6])), np.log(-np.expm1(exact[6:]))]
+    np.testing.assert_allclose(of_difference, expected, rtol=tolerance)
+    far = np.array([1e30, np.inf, np.nan], dtype)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(function(far)[0], far)
+
+
 def test_remarks_about_the_c_backend_are_silenced_and_others_are_not():
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
