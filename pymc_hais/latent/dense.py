@@ -79,10 +79,14 @@ class Dense:
     def expand(self, near: Nearby) -> list[Any]:
         """Write A and the gradient; where the likelihood is not concave it adds no precision."""
         log_prior, log_rest, points, share, around, couplings = near
-        priors = [
-            pt.diag(curvature(log_prior, point)[0]) if markov is None else _of_markov(markov, *coupling)
+        priors: list[Any] = [
+            curvature(log_prior, point)[0] if markov is None else _of_markov(markov, *coupling)
             for point, markov, coupling in zip(points, self.markovs, couplings, strict=True)
         ]
+        if any(self.markovs):
+            prior = pt.linalg.block_diag(*(pt.diag(one) if one.ndim == 1 else one for one in priors))
+        else:
+            prior = pt.diag(pt.concatenate(priors))  # which the interpreter does at once for all particles
         predictor, value, weights, slopes = curvature_at_predictor(log_rest, points, around)
         end = predictor.end
         slopes = slopes + weights * (value - end).ravel()
@@ -90,7 +94,7 @@ class Dense:
         matrix = pt.concatenate([_matrix(head, end) for head in predictor.heads])
         products = pt.outer(scale, scale) * _products(matrix, weights)
         slope = pt.concatenate([slopes_of(log_prior, point) for point in points])
-        return [pt.linalg.block_diag(*priors) + share * products, slope + share * scale * (matrix @ slopes)]
+        return [prior + share * products, slope + share * scale * (matrix @ slopes)]
 
     def write_displacement(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
         """Write the factor's diagonal (K,) and the displacement from the point to x of coordinates z (K,)."""
