@@ -52,7 +52,7 @@ def choose(search: Search) -> tuple[Problem, Plan]:
             raise
         on_hill = start_on_hill(problem, search.runner)
         if isinstance(on_hill, str):
-            error.add_note(f"No start at the mode is possible: {on_hill}")
+            error.add_note(f"No start at the mode: {on_hill}")
             raise
         return on_hill.start
 

@@ -306,4 +306,4 @@ def test_a_target_too_far_away_that_may_have_other_hills_is_refused():
     message = r"standard deviations of the prior away .* or pass a point of the target"
     with pytest.raises(RuntimeError, match=message) as refusal:
         estimate(model, random_seed=1)
-    assert refusal.value.__notes__ == ["No start at the mode is possible: the density is not proven to have one hill."]
+    assert refusal.value.__notes__ == ["No start at the mode: the density is not proven to have one hill."]

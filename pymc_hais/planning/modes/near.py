@@ -144,7 +144,9 @@ def start_on_hill(problem: Problem, runner: Runner) -> Trial | str:
     problem : Problem
         Compiled for the first start, from where a pilot did not reach the target.
     """
-    if not _can_start_near(problem, runner) or not is_one_hill(problem):
+    if not _can_start_near(problem, runner):
+        return "climbs need gradients, a prior and the usual path."
+    if not is_one_hill(problem):
         return "the density is not proven to have one hill."
     return _start_near(problem, runner)
 
