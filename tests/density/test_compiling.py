@@ -74,9 +74,13 @@ def test_logs_of_sums_with_one_are_precise_and_no_loops_in_python(dtype):
     np.testing.assert_allclose(of_sum, np.log1p(np.exp(exact)), rtol=tolerance)
     expected = np.r_[np.log1p(-np.exp(exact[:6])), np.log(-np.expm1(exact[6:]))]
     np.testing.assert_allclose(of_difference, expected, rtol=tolerance)
+    positive = np.array([1e-5, 0.7, 5.0, 17.9, 18.1, 33.4], dtype)
+    of_sum = np.log1p(np.exp(positive.astype(np.longdouble)))
     far = np.array([1e30, np.inf, np.nan], dtype)
     with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(function(positive)[0], of_sum, rtol=tolerance)
         np.testing.assert_array_equal(function(far)[0], far)
+        np.testing.assert_array_equal(function(np.array([0.0, np.nan], dtype))[1], [-np.inf, np.nan])
 
 
 def test_remarks_about_the_c_backend_are_silenced_and_others_are_not():

@@ -103,7 +103,7 @@ class Chart:
         return np.flatnonzero(~self.is_moved & ~self.is_field) if self.fields else np.zeros(0, int)
 
     def to_model(self, z: np.ndarray, sites: Sites, with_fields: bool = True) -> np.ndarray:
-        """Return the flat vectors x (n, D) of coordinates z; without ``with_fields``, fields are not to be used."""
+        """Return the flat vectors x (n, D) of coordinates z; without ``with_fields``, those of fields mean nothing."""
         x = first = self.tails.to_values(self._mix(z, sites.mix))
         for _ in range(self.depth):
             mean, log_sd = self._normal(x, sites)
