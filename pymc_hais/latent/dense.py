@@ -86,7 +86,7 @@ class Dense:
         if any(self.markovs):
             prior = pt.linalg.block_diag(*(pt.diag(one) if one.ndim == 1 else one for one in priors))
         else:
-            prior = pt.diag(pt.concatenate(priors))  # the interpreter builds block after block for each particle
+            prior = pt.diag(pt.concatenate(priors))  # the interpreter would build each particle's blocks one by one
         predictor, value, weights, slopes = curvature_at_predictor(log_rest, points, around)
         end = predictor.end
         slopes = slopes + weights * (value - end).ravel()

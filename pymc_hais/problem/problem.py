@@ -173,14 +173,14 @@ class Problem:
         )
 
     def to_model(self, positions: np.ndarray, with_fields: bool = True) -> np.ndarray:
-        """Return the model's flat vectors (..., D) of coordinates; as :meth:`Chart.to_model` takes ``with_fields``."""
+        """Return the model's flat vectors (..., D) of coordinates, as :meth:`Chart.to_model`."""
         if self.chart is None or self.sites is None:
             return positions
         flat = positions.reshape(-1, positions.shape[-1])
         return self.chart.to_model(flat, self.sites, with_fields).reshape(positions.shape)
 
     def to_coordinates(self, x: np.ndarray, with_fields: bool = True) -> np.ndarray:
-        """Return the particles' coordinates (n, D) of flat vectors; as :meth:`Chart.to_coordinates`."""
+        """Return the particles' coordinates (n, D) of flat vectors, as :meth:`Chart.to_coordinates`."""
         return x if self.chart is None or self.sites is None else self.chart.to_coordinates(x, self.sites, with_fields)
 
     def log_jacobian(self, x: np.ndarray) -> np.ndarray | float:

@@ -172,9 +172,10 @@ def test_the_way_there_and_back_and_its_jacobian(case, kind):
     z = chart.to_coordinates(x, sites)
     np.testing.assert_allclose(chart.to_model(z, sites), x, rtol=1e-6, atol=1e-6)
     others, beside = ~chart.is_field, np.where(chart.is_field, np.nan, [x, z])
-    np.testing.assert_array_equal(chart.to_coordinates(beside[0], sites, with_fields=False)[:, others], z[:, others])
+    alone = chart.to_coordinates(beside[0], sites, with_fields=False)
+    np.testing.assert_array_equal(alone, np.where(others, z, 0.0))
     there = chart.to_model(beside[1], sites, with_fields=False)
-    np.testing.assert_array_equal(there[:, others], chart.to_model(z, sites)[:, others])
+    np.testing.assert_array_equal(there, np.where(others, chart.to_model(z, sites), sites.shift))
     width = 1e-6
     around = np.concatenate([z[0] + width * np.eye(layout.n_dims), z[0] - width * np.eye(layout.n_dims)])
     ahead, behind = np.split(chart.to_model(around, sites), 2)

@@ -103,7 +103,7 @@ class Chart:
         return np.flatnonzero(~self.is_moved & ~self.is_field) if self.fields else np.zeros(0, int)
 
     def to_model(self, z: np.ndarray, sites: Sites, with_fields: bool = True) -> np.ndarray:
-        """Return the flat vectors x (n, D) of coordinates z; without ``with_fields``, those of fields mean nothing."""
+        """Return the flat vectors x (n, D) of coordinates z; without ``with_fields``, fields are at their points."""
         x = first = self.tails.to_values(self._mix(z, sites.mix))
         for _ in range(self.depth):
             mean, log_sd = self._normal(x, sites)
@@ -112,16 +112,16 @@ class Chart:
             displacement = chain.precision.compute_displacement(self._factor(i, x, sites), z[:, chain.part])
             x = np.array(x)
             x[:, chain.part] = sites.shift[chain.part] + chain.differences(np, displacement)
-        return x
+        return x if with_fields else np.where(self.is_field, sites.shift, x)
 
     def to_coordinates(self, x: np.ndarray, sites: Sites, with_fields: bool = True) -> np.ndarray:
-        """Return the coordinates z (n, D) of flat vectors x; without ``with_fields``, those of fields mean nothing."""
+        """Return the coordinates z (n, D) of flat vectors x; without ``with_fields``, zero in those of fields."""
         mean, log_sd = self._normal(x, sites)
         z = np.where(self.is_moved, (x - mean) * np.exp(-log_sd), self._mix(x, np.linalg.inv(sites.mix)))
         for i, chain in enumerate(self.fields if with_fields else ()):
             displacement = chain.sums(x[:, chain.part] - sites.shift[chain.part])
             z[:, chain.part] = chain.precision.compute_coordinates(self._factor(i, x, sites), displacement)
-        return self.tails.to_coordinates(z)
+        return self.tails.to_coordinates(z if with_fields else np.where(self.is_field, 0.0, z))
 
     def log_jacobian(self, x: np.ndarray, sites: Sites) -> np.ndarray:
         """Return log of dx / dz (n,) at flat vectors x."""

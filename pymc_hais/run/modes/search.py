@@ -176,7 +176,6 @@ def _starts(
     is_settled = _of_one_hill(problem)
     with np.errstate(all="ignore"):
         far = problem.to_coordinates(drawn.positions[~drawn.clipped], with_fields=not is_settled.any())
-    far = np.where(is_settled, 0.0, far)
     weights = np.exp(pool(run.log_weights, run.log_z))
     particles = run.positions
 
@@ -232,7 +231,6 @@ def _exchange(
         with np.errstate(all="ignore"):
             x[:, start:stop] = drawn.positions[:, start:stop]
             z = problem.to_coordinates(x, with_fields)
-        z[:, is_settled] = 0.0
         is_usable = np.isfinite(z).all(axis=1) & ~drawn.clipped
         if is_usable.any():
             gain = joint(z[is_usable])[0] - values[is_usable]
