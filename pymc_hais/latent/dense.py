@@ -13,14 +13,21 @@ from pytensor.scalar.basic import Add, Sub
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
+from scipy import sparse
 
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.markov.markov import Markov
-from pymc_hais.density.proofs.predictors import size_of
+from pymc_hais.density.proofs.linear import SlopeReader, count
+from pymc_hais.density.proofs.predictors import Predictor, size_of
 from pymc_hais.density.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
 from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op
 from pymc_hais.latent.precisions import Nearby, curvature, curvature_at_predictor, slopes_of
+
+#: Products of a dense matrix that take as long as one that is added to an element of its own.
+_PRODUCTS = 80
+#: Slopes of a predictor in one variable that move with other variables in a way of their own, at most.
+_MOST_LAYERS = 4
 
 
 class Lower(NamedTuple):
@@ -54,15 +61,31 @@ class DenseDisplacement(WrittenOut):
         (*_, z), (root, _, inverse, step) = inputs, outputs
         of_root, of_displacement = gradients_of(output_gradients, 2)
         n = root.type.shape[0]
-        inner: Any = 0.0 if of_root is None else pt.diag(0.5 * root * of_root)
-        rest = [disconnected_type(), disconnected_type()]
-        if of_displacement is not None:
-            of_z = inverse @ of_displacement
-            lower = np.tri(n, k=-1, dtype=root.dtype) + 0.5 * np.eye(n, dtype=root.dtype)
-            inner = inner - lower * (pt.outer(z + step, of_z) + pt.outer(of_z, step))
-            rest = [of_z @ inverse, of_z]
+        diagonal = 0.0 if of_root is None else 0.5 * root * of_root
+        if of_displacement is None:
+            return [(inverse.T * diagonal) @ inverse, disconnected_type(), disconnected_type()]
+        of_z = inverse @ of_displacement
+        lower = np.tri(n, k=-1, dtype=root.dtype) + 0.5 * np.eye(n, dtype=root.dtype)
+        inner = np.eye(n, dtype=root.dtype) * diagonal - lower * (pt.outer(z + step, of_z) + pt.outer(of_z, step))
         of_matrix = inverse.T @ inner @ inverse
-        return [0.5 * (of_matrix + of_matrix.T), *rest]
+        return [0.5 * (of_matrix + of_matrix.T), of_z @ inverse, of_z]
+
+
+class ScaledProducts(WrittenOut):
+    """The sum over L of symmetric products (L, K, L, K) times the factors (L, K) of both lines."""
+
+    def build_inner_graph(self, factors: TensorVariable, products: TensorVariable) -> list[Any]:
+        """Return the sum, and for each line of factors what it is multiplied by: the gradients need these."""
+        layers = range(factors.type.shape[0])
+        others = [sum(products[i, :, j] * factors[j] for j in layers) for i in layers]
+        return [sum(factors[i, :, None] * others[i] for i in layers), *others]
+
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
+        """Differentiate the sum."""
+        (factors, _), (_, *others) = inputs, outputs
+        (of_sum,) = gradients_of(output_gradients, 1)
+        of_factors = pt.stack([((of_sum + of_sum.T) * one).sum(axis=1) for one in others])
+        return [of_factors, factors[:, :, None, None] * of_sum[:, None, :] * factors]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +111,10 @@ class Dense:
         else:
             prior = pt.diag(pt.concatenate(priors))  # the interpreter would build each particle's blocks one by one
         predictor, value, weights, slopes = curvature_at_predictor(log_rest, points, around)
-        end = predictor.end
-        slopes = slopes + weights * (value - end).ravel()
-        scale = pt.concatenate([_scale(head, point) for head, point in zip(predictor.heads, points, strict=True)])
-        matrix = pt.concatenate([_matrix(head, end) for head in predictor.heads])
-        products = pt.outer(scale, scale) * _products(matrix, weights)
+        slopes = slopes + weights * (value - predictor.end).ravel()
+        design = _read_design(predictor, points) or _write_design(predictor, points)
         slope = pt.concatenate([slopes_of(log_prior, point) for point in points])
-        return [prior + share * products, slope + share * scale * (matrix @ slopes)]
+        return [prior + share * design.products(weights), slope + share * design.sums(slopes)]
 
     def write_displacement(self, arrays: Sequence[Any], z: TensorVariable) -> tuple[Any, Any]:
         """Write the factor's diagonal (K,) and the displacement from the point to x of coordinates z (K,)."""
@@ -132,6 +152,63 @@ def _of_markov(markov: Markov, alpha: Any, tau: Any) -> Any:
     return pt.diag(diagonal) + entries + entries.T + markov.of_sum
 
 
+class _Design(NamedTuple):
+    """How a predictor (N,) moves with variables (K,): the sum over L of factors times lines of a matrix."""
+
+    factors: Any  # (L, K)
+    matrix: Any  # (L * K, N), a constant one with few elements as a sparse array
+
+    def products(self, weights: Any) -> Any:
+        """Return the sums of weights (N,) times products of two slopes, (K, K)."""
+        n_layers, size = self.factors.type.shape
+        products = _products(self.matrix, weights).reshape((n_layers, size, n_layers, size))
+        return ScaledProducts()(self.factors, products)[0]
+
+    def sums(self, slopes: Any) -> Any:
+        """Return the slopes (K,) of a function with these slopes (N,) in the predictor."""
+        return (self.factors * _sums(self.matrix, slopes).reshape(self.factors.type.shape)).sum(axis=0)
+
+
+def _read_design(predictor: Predictor, points: Sequence[TensorVariable]) -> _Design | None:
+    """Read the matrix as a constant: what moves with other variables are factors; None if it cannot be read."""
+    parts = SlopeReader(predictor.images, predictor.moved, count(predictor.end)).read(predictor.end)
+    if parts is None:
+        return None
+    ends, dtype = np.cumsum([0, *map(count, points)]), predictor.end.dtype
+    starts, size = dict(zip(points, ends[:-1], strict=True)), ends[-1]
+    n_layers = np.zeros(size, dtype=int)  # of each variable, so far
+    numbers, places, matrices = [], [], []
+    for key, part in parts.items():  # of an image of one of the variables, times numbers
+        columns = sparse.csc_array(part)
+        used = np.flatnonzero(np.diff(columns.indptr))
+        point = predictor.images[key.array]
+        own = starts[point] + used
+        numbers.append(pt.mul(_scale(key.array, point)[used], *key.factors))
+        places.append(n_layers[own] * size + own)
+        matrices.append(columns[:, used])
+        n_layers[own] += 1
+    layers = n_layers.max()
+    if not 0 < layers <= _MOST_LAYERS:
+        return None
+    lines, stacked = np.concatenate(places), sparse.coo_array(sparse.hstack(matrices).T)
+    matrix = sparse.coo_array(
+        (stacked.data.astype(dtype), (lines[stacked.row], stacked.col)), (layers * size, stacked.shape[1])
+    )
+    counts = np.bincount(matrix.col)
+    is_sparse = np.sum(counts * (counts + 1)) * _PRODUCTS < 2 * matrix.shape[0] ** 2 * matrix.shape[1]
+    order = np.full(layers * size, len(lines))
+    order[lines] = np.arange(len(lines))
+    factors = pt.concatenate([*numbers, np.zeros(1, dtype=dtype)])[order.reshape(layers, size)]
+    return _Design(factors, matrix if is_sparse else pt.constant(matrix.toarray()))
+
+
+def _write_design(predictor: Predictor, points: Sequence[TensorVariable]) -> _Design:
+    """Write the matrix, which moves with other variables, and the factors of the heads."""
+    factors = pt.concatenate([_scale(head, point) for head, point in zip(predictor.heads, points, strict=True)])
+    matrix = pt.concatenate([_matrix(head, predictor.end) for head in predictor.heads])
+    return _Design(factors[None], matrix)
+
+
 def _scale(head: Any, point: Any) -> Any:
     """Return the slopes (K,) of a head in its variable, element by element."""
     return pt.ones(point.type.shape).ravel() if head is point else slopes_of(head.sum(), point)
@@ -163,10 +240,33 @@ def _product_of(head: Any, end: Any) -> Any:
     return inner if is_product and is_whole and head.type.shape in ((n,), (n, 1)) else None
 
 
-def _products(matrix: TensorVariable, weights: TensorVariable) -> Any:
-    """Return M W M' (K, K) of a matrix (K, N) and weights (N,): where these are all one number, without a sum of N."""
+def _sums(matrix: Any, slopes: TensorVariable) -> Any:
+    """Return M s (L,) of a matrix (L, N) and slopes (N,)."""
+    if not isinstance(matrix, sparse.coo_array):
+        return matrix @ slopes
+    lines, columns = matrix.coords
+    return pt.zeros(matrix.shape[0], dtype=slopes.dtype)[lines].inc(pt.constant(matrix.data) * slopes[columns])
+
+
+def _products(matrix: Any, weights: TensorVariable) -> Any:
+    """Return M W M' (L, L) of a matrix (L, N) and weights (N,): where these are all one number, without a sum of N."""
     with quiet_compilation():
         (simple,) = rewrite_for_gradients([weights], "canonicalize", "specialize")
+    is_sparse = isinstance(matrix, sparse.coo_array)
     if isinstance(simple.owner and simple.owner.op, Alloc) and all(simple.owner.inputs[0].type.broadcastable):
-        return simple.owner.inputs[0].ravel()[0] * (matrix @ matrix.T)
-    return (matrix * weights) @ matrix.T
+        products = pt.constant((matrix @ matrix.T).toarray()) if is_sparse else matrix @ matrix.T
+        return simple.owner.inputs[0].ravel()[0] * products
+    return _products_of_few(matrix, weights) if is_sparse else (matrix * weights) @ matrix.T
+
+
+def _products_of_few(matrix: sparse.coo_array, weights: TensorVariable) -> Any:
+    """Return M W M', adding up the products of two elements of a column that are not zero."""
+    by_column = sparse.csc_array(matrix)
+    lines, values, counts = by_column.indices, by_column.data, np.diff(by_column.indptr)
+    columns, ends = (np.repeat(one, counts) for one in (np.arange(len(counts)), by_column.indptr[1:]))
+    places = np.arange(len(lines))
+    pairs = [(first := places[places + ahead < ends], first + ahead) for ahead in range(counts.max())]
+    first, second = (np.concatenate(one) for one in zip(*pairs, strict=True))
+    added = pt.constant(values[first] * values[second]) * weights[columns[first]]
+    upper = pt.zeros((matrix.shape[0],) * 2, dtype=weights.dtype)[lines[first], lines[second]].inc(added)
+    return upper + pt.triu(upper, 1).T

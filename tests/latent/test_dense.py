@@ -5,12 +5,15 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.graph.traversal import ancestors
 from scipy.sparse import csr_array
 
 from pymc_hais.density import build_layout, has_normal_fields
+from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.density.markov.markov import Markov
-from pymc_hais.latent.dense import Dense, DenseDisplacement
+from pymc_hais.density.proofs.predictors import find_predictor, size_of
+from pymc_hais.latent.dense import Dense, DenseDisplacement, _read_design, _write_design
 from pymc_hais.latent.fields import find_fields
 from pymc_hais.latent.precisions import Nearby
 from tests.density.coordinates.charted import neighbours
@@ -236,6 +239,67 @@ def test_the_matrix_of_several_variables_is_the_likelihood_s():
     arrays = pytensor.function(points, found, mode="FAST_COMPILE")(*values)
     for one, other in zip(arrays, pytensor.function([flat], expected, mode="FAST_COMPILE")(x), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
+
+
+GROUPS, TIME = np.arange(60) % 8, np.linspace(-1.0, 1.0, 60)
+
+
+def growth(z, scales):
+    """Intercepts and slopes whose correlation and scales are variables; z (8, 2)."""
+    lower = pt.stack([pt.stack([scales[0], 0.0]), pt.stack([scales[1], scales[2]])])
+    return ((z @ lower.T)[GROUPS] * np.stack([np.ones(60), TIME], axis=1)).sum(axis=1)
+
+
+#: Predictors of z (8, 2), and how many factors each of its elements has at most; None where it cannot be read.
+DESIGNS = {
+    "slopes by group": (lambda z, s: s[0] * z[GROUPS, 0] + s[1] * z[GROUPS, 1] * TIME, 1),
+    "scales side by side": (lambda z, s: ((z * s[:2])[GROUPS] * X[:1, :2]).sum(axis=1), 1),
+    "correlated slopes": (growth, 2),
+    "a scale for each row": (lambda z, s: z[GROUPS, 0] * s[np.arange(60) % 3], 3),
+    "a scale for each row, divided": (lambda z, s: z[GROUPS, 0] / s[np.arange(60) % 3], None),
+    "divided by one scale": (lambda z, s: z[GROUPS, 1] / s[0] - z[GROUPS, 0], 1),
+    "basis functions": (lambda z, s: pt.dot(np.cos(np.outer(TIME, np.arange(16))), z.ravel() * s[1]), 1),
+    "a common factor": (lambda z, s: (1.0 + s[0] * TIME) * z[GROUPS, 0] + s[0], 2),
+    "a matrix that moves": (lambda z, s: pt.dot(pt.exp(-s[0] * np.outer(TIME, np.arange(16))), z.ravel()), None),
+    "an offset that moves": (lambda z, s: z[GROUPS, 0] + pt.exp(s[0] * TIME), 1),
+}
+
+
+@pytest.mark.parametrize("weights", ["one each", "one for all"])
+@pytest.mark.parametrize("name", DESIGNS)
+def test_a_design_has_the_slopes_of_its_predictor(name, weights):
+    """With those that PyTensor finds one element after the other: M W M' and M s, and their own slopes."""
+    build, n_layers = DESIGNS[name]
+    z, scales = pt.matrix("z", shape=(8, 2)), pt.vector("scales", shape=(3,))
+    eta = build(z, scales)
+    (log_rest,) = rewrite_pregrad([-pt.exp(eta).sum()])
+    predictor = find_predictor(log_rest, [z])
+    design = _read_design(predictor, [z])
+    assert n_layers is None if design is None else design.factors.type.shape == (n_layers, 16)
+    design = design or _write_design(predictor, [z])
+    w = pt.vector("w", shape=(60,))
+    full = w if weights == "one each" else pt.alloc(w[0], 60)
+    jacobian = pytensor.gradient.jacobian(eta, z).reshape((60, 16))
+    expected = [jacobian.T @ (full[:, None] * jacobian), jacobian.T @ w]
+    found = [design.products(full), design.sums(w)]
+    mixed = pt.constant(RNG.normal(size=(16, 16)))
+    totals = [(mixed * products).sum() + pt.sqr(sums).sum() for products, sums in (found, expected)]
+    slopes = [pytensor.grad(total, [scales, w], disconnected_inputs="ignore") for total in totals]
+    compute = pytensor.function([z, scales, w], [*found, *slopes[0], *expected, *slopes[1]], mode="FAST_COMPILE")
+    values = compute(RNG.normal(size=(8, 2)), RNG.uniform(0.5, 2.0, size=3), RNG.uniform(size=60))
+    for one, other in zip(values[:4], values[4:], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_a_design_with_few_elements_is_a_sparse_one():
+    """Each of 600 rows has four slopes that are not zero, of 82: nothing is as large as 82 x 600."""
+    groups, x = np.arange(600) % 40, np.linspace(-1.0, 1.0, 600)
+    mean, z, scale = pt.vector("mean", shape=(2,)), pt.matrix("z", shape=(40, 2)), pt.vector("scale", shape=(2,))
+    effects = mean + scale * z
+    (log_rest,) = rewrite_pregrad([-pt.exp(effects[groups, 0] + effects[groups, 1] * x).sum()])
+    design = _read_design(find_predictor(log_rest, [mean, z]), [mean, z])
+    assert design.matrix.nnz == 4 * 600
+    assert max(size_of(one) or 0 for one in ancestors([design.products(pt.vector(shape=(600,)))])) < 82 * 600
 
 
 def test_many_other_variables_keep_the_coordinates():

@@ -101,6 +101,8 @@ def _find_function(node: Apply) -> Callable | None:
             return None
         if a.owner is None:  # an ill-conditioned constant
             return None
+        if op.lower and isinstance(b, Constant) and np.array_equal(b.data, np.eye(len(b.data))):
+            return lambda factor, _: functions.inverse_of_triangle(factor)
         return functions.solve_lower if op.lower else functions.solve_upper
     if function in _OF_NEGATIVES and isinstance(scalar_op(node.inputs[0]), Neg):
         return _OF_NEGATIVES[function]

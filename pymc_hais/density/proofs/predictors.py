@@ -1,6 +1,6 @@
 """What the data look at of normal variables: a linear predictor, found in the graph of a log likelihood."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,8 @@ class Predictor(NamedTuple):
     heads: list[Any]  # one for each normal variable, and as large, element by element
     end: Any  # the predictor: beyond it the likelihood is a sum of functions of single elements
     is_mixed: bool  # whether elements of the predictor depend on several of the normal variables
+    images: dict[Any, Any]  # what is affine in one normal variable, element by element -> that variable
+    moved: Container[Any]  # all that depends on normal variables
 
 
 def find_predictor(log_rest: TensorVariable, points: Sequence[TensorVariable]) -> Predictor | None:
@@ -39,7 +41,8 @@ def find_predictor(log_rest: TensorVariable, points: Sequence[TensorVariable]) -
         last = next((i for i in beyond if not isinstance(common[i].owner.op, LAYOUT)), len(common)) - 1
     for end in dict.fromkeys((common[last], common[-1])):
         if size_of(end) is not None and _is_sum_of_functions(log_rest, end):
-            return Predictor([_find_head(point, end, uses) for point in points], end, bool(mixing))
+            images = _find_images(points, end, uses)
+            return Predictor([_find_head(point, images, uses) for point in points], end, bool(mixing), images, uses)
     return None
 
 
@@ -54,14 +57,24 @@ def _common_affine(log_rest: TensorVariable, points: Sequence[TensorVariable], u
     return [one for one in whole if set(ancestors([log_rest], blockers=[one])).isdisjoint({*points} - {one})]
 
 
-def _find_head(point: TensorVariable, end: TensorVariable, uses: dict[Any, list[Any]]) -> TensorVariable:
-    """Return the last variable on the way to the predictor that is affine in a point, element by element."""
+def _find_images(points: Sequence[TensorVariable], end: TensorVariable, uses: dict[Any, list[Any]]) -> dict[Any, Any]:
+    """Map each variable on the way to the predictor that is affine in one point, element by element, to that point."""
+    images: dict[Any, Any] = {one: one for one in points}
+    for node in toposort([end]):
+        mine = [one for one in node.inputs if one in uses]
+        if len(mine) != 1 or mine[0] not in images or not _is_affine(node, mine) or _mixes(node, uses):
+            continue
+        after: Any = node.outputs[0]
+        if size_of(after) == size_of(mine[0]) and not _picks(after):
+            images[after] = images[mine[0]]
+    return images
+
+
+def _find_head(point: TensorVariable, images: dict[Any, TensorVariable], uses: dict[Any, list[Any]]) -> TensorVariable:
+    """Return the last image of a point through which alone the predictor depends on it."""
     head = point
-    while head is not end and len(nodes := uses[head]) == 1:
-        (after,) = nodes[0].outputs
-        if size_of(after) != size_of(point) or _picks(after) or _mixes(nodes[0], uses):
-            break
-        head = after
+    while len(nodes := uses[head]) == 1 and nodes[0].outputs[0] in images:
+        (head,) = nodes[0].outputs
     return head
 
 

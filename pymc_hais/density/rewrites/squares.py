@@ -9,27 +9,34 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar import basic as scalars
-from pytensor.tensor.basic import Alloc, Join
-from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.math import Sum
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from scipy import sparse
 
 from pymc_hais.density.compat import SolveTriangular
 from pymc_hais.density.compiling import evaluate_known
+from pymc_hais.density.proofs.linear import (
+    MOST_ENTRIES,
+    ONE,
+    LinearReader,
+    Parts,
+    count,
+    gather,
+    is_held,
+    is_number,
+)
 from pymc_hais.density.rewrites.few import sum_apart
 from pymc_hais.density.rewrites.gradients import QuadraticForm
 from pymc_hais.density.rewrites.graphs import (
-    LAYOUT,
     LIFTED_SIZE,
-    LINEAR,
     axes_of,
     core_op,
     is_float,
@@ -44,32 +51,8 @@ from pymc_hais.density.rewrites.matrices import least_squares
 _PASSES = 40
 #: Rows times squared columns up to which the decomposition takes seconds.
 _MOST_WORK = 1e10
-#: Entries of a matrix up to which it is held in memory: 140 bytes each.
-_MOST_ENTRIES = 1.5e7
-#: Operations, one after the other, that an array is read through.
-_MOST_LEVELS = 40
 #: Rows that are decomposed at a time.
 _BLOCK = 4096
-
-
-class _Key(NamedTuple):
-    """The elements of an array times numbers; the constant 1 without either."""
-
-    array: Any = None
-    factors: tuple[Any, ...] = ()
-
-    def elements(self, used: np.ndarray) -> Any:
-        """Return the chosen elements as a graph."""
-        if self == _ONE:
-            return pt.ones(len(used))
-        own = [] if self.array is None else [self.array.ravel()]
-        own = [one if len(used) == _size(self.array) else one[used] for one in own]
-        return pt.mul(*own, *self.factors).reshape((len(used),))
-
-
-_ONE = _Key()
-#: What an array is as a linear function: a sparse matrix (its elements, those of the key) for each key.
-type _Parts = dict[_Key, sparse.csr_array]
 
 
 @node_rewriter([Sum])
@@ -97,23 +80,23 @@ def local_scatter_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None
     """Add elements that are linear in few numbers by a product of these with a constant matrix."""
     inputs: list[Any] = node.inputs
     (whole, added, *indices), op = inputs, node.op
-    if op.set_instead_of_inc or op.ignore_duplicates or not (is_float(whole) and _is_held(whole) and _is_held(added)):
+    if op.set_instead_of_inc or op.ignore_duplicates or not (is_float(whole) and is_held(whole) and is_held(added)):
         return None
     known = [evaluate_known(one) for one in indices]
-    if _size(added) < 2 * LIFTED_SIZE or any(one is None or one.dtype == object for one in known):
+    if count(added) < 2 * LIFTED_SIZE or any(one is None or one.dtype == object for one in known):
         return None
-    if (parts := _Reader(_size(added)).read(added)) is None:
+    if (parts := LinearReader(count(added)).read(added)) is None:
         return None
     picked = AdvancedSubtensor(op.idx_list).make_node(whole, *indices)
     try:
         places = laid_out(picked, places_of(whole.type.shape), known)
     except IndexError:  # which the model itself is to raise
         return None
-    spread = _gather(np.broadcast_to(places_of(added.type.shape), places.shape), _size(added))
-    scatter = _gather(places, _size(whole)).T @ spread
+    spread = gather(np.broadcast_to(places_of(added.type.shape), places.shape), count(added))
+    scatter = gather(places, count(whole)).T @ spread
     matrices = {key: sparse.csc_array(scatter @ part) for key, part in parts.items()}
     used = {key: np.flatnonzero(np.diff(matrix.indptr)) for key, matrix in matrices.items()}
-    if sum(map(len, used.values())) * _size(whole) > min(_size(added) * _PASSES, _MOST_ENTRIES):
+    if sum(map(len, used.values())) * count(whole) > min(count(added) * _PASSES, MOST_ENTRIES):
         return None
     terms = [
         _product(matrix[:, used[key]].toarray().astype(whole.dtype), key.elements(used[key]))
@@ -148,12 +131,8 @@ def _fewer_squares(x: Any) -> Any:
 
 def _without_numbers(x: Any) -> tuple[list[Any], Any]:
     """Take the factors off an array that are one number each, as scalars."""
-    factors, rest = _without_factors(x, _is_number)
+    factors, rest = _without_factors(x, is_number)
     return [one.dimshuffle() for one in factors], rest
-
-
-def _is_number(x: Variable) -> bool:
-    return all(x.type.broadcastable)
 
 
 def _without_factors(x: Any, is_factor: Callable[[Any], bool]) -> tuple[list[Any], Any]:
@@ -174,15 +153,15 @@ def _fewer_rows(x: Any, kept: frozenset[int] = frozenset()) -> Any:
 
     It is shorter along the axes that are summed; those ``kept`` have their length.
     """
-    if not _is_held(x):
+    if not is_held(x):
         return None
     if core_op(x, SolveTriangular) is not None:  # of each row
         factor, right = x.owner.inputs
         is_one = x.type.ndim == 2 and factor.type.ndim == 3 and factor.type.shape[0] == 1
         rows = _fewer_rows(right, frozenset([1])) if is_one else None
         return None if rows is None else x.owner.op(factor, rows)
-    reader = _Reader(_size(x))
-    factors, linear = _without_factors(x, _is_number)
+    reader = LinearReader(count(x))
+    factors, linear = _without_factors(x, is_number)
     if (parts := reader.read(linear)) is None:
         factors, linear = _without_factors(x, reader.is_wide)
         parts = reader.read(linear)
@@ -198,7 +177,7 @@ def _fewer_rows(x: Any, kept: frozenset[int] = frozenset()) -> Any:
     return pt.switch(is_lost, np.asarray(np.inf, rows.dtype), rows)
 
 
-def _of_triangle(parts: _Parts, whole: Any, kept: Iterable[int]) -> tuple[Any, Any] | None:
+def _of_triangle(parts: Parts, whole: Any, kept: Iterable[int]) -> tuple[Any, Any] | None:
     """Return the rows of R in place of those along the other axes than these, and the numbers; None if dearer.
 
     The rows are laid out as an array of a type.
@@ -209,7 +188,7 @@ def _of_triangle(parts: _Parts, whole: Any, kept: Iterable[int]) -> tuple[Any, A
     n_kept = math.prod(shape[axis] for axis in kept)
     matrices = {key: matrix[order] for key, matrix in parts.items()}
     most = len(order) * _PASSES + sum(matrix.nnz for matrix in parts.values())  # of products
-    constant = matrices.pop(_ONE, None)
+    constant = matrices.pop(ONE, None)
     if not matrices and constant is not None and constant.nnz and not kept and len(order) >= 2 * LIFTED_SIZE:
         alone, largest = np.zeros((LIFTED_SIZE, *(1,) * (len(shape) - 1)), dtype=whole.dtype), abs(constant).max()
         alone.flat[0] = largest * sparse.linalg.norm(constant / largest)
@@ -284,161 +263,3 @@ def _triangle(table: sparse.csr_array) -> np.ndarray:
     for start in range(0, table.shape[0], _BLOCK):
         triangle = np.linalg.qr(np.concatenate([triangle, table[start : start + _BLOCK].toarray()]), mode="r")
     return triangle
-
-
-class _Reader:
-    """Reads arrays as linear functions of fewer than ``n`` numbers.
-
-    An array stands for itself if it has fewer elements than the numbers that it is made of.
-    """
-
-    def __init__(self, n: int):
-        self.n = n
-        self._known: dict[Variable, _Parts | None] = {}
-        self._constants: dict[Variable, np.ndarray | None] = {}
-        self._depth = 0
-
-    def is_wide(self, factor: Any) -> bool:
-        """Whether a factor has fewer elements than the array that is read first, and is no constant."""
-        return _is_held(factor) and _size(factor) < self.n and self._constant(factor) is None
-
-    def read(self, x: Any) -> _Parts | None:
-        """Return the parts of an array; None if they are not known."""
-        if x not in self._known:
-            self._depth += 1
-            self._known[x] = self._read(x)
-            self._depth -= 1
-        return self._known[x]
-
-    def _read(self, x: Any) -> _Parts | None:
-        if not _is_held(x):
-            return None
-        if (value := self._constant(x)) is not None:
-            is_finite = np.isfinite(value).all()
-            return {_ONE: sparse.csr_array(value.astype(np.float64).reshape(-1, 1))} if is_finite else None
-        if not is_float(x):
-            return None
-        is_taken_apart = x.owner is not None and not _is_number(x) and self._depth <= _MOST_LEVELS
-        parts = self._take_apart(x) if is_taken_apart else None
-        if parts is not None and sum(matrix.shape[1] for key, matrix in parts.items() if key != _ONE) <= _size(x):
-            return parts if sum(matrix.nnz for matrix in parts.values()) <= _MOST_ENTRIES else None
-        return {_Key(x): sparse.eye_array(_size(x), format="csr")} if _size(x) < self.n else None
-
-    def _constant(self, x: Any) -> np.ndarray | None:
-        """Return the value of a variable that depends on nothing; None for another one."""
-        if x not in self._constants:
-            self._constants[x] = evaluate_known(x)
-        return self._constants[x]
-
-    def _take_apart(self, x: Any) -> _Parts | None:
-        op, inputs, numbers = x.owner.op, x.owner.inputs, scalar_op(x)
-        if isinstance(op, LAYOUT):
-            return self._laid_out(x)
-        if isinstance(op, Alloc):
-            inputs = inputs[:1]  # the others are the shape
-        if not all(map(_is_held, inputs)):
-            return None
-        if isinstance(numbers, scalars.Mul | scalars.TrueDiv):
-            return self._product(x)
-        if isinstance(numbers, LINEAR) or isinstance(op, Alloc):
-            signs = np.ones(len(inputs))
-            signs[-1] = -1.0 if isinstance(numbers, scalars.Sub | scalars.Neg) else 1.0
-            return self._total((sign * _spread(one, x), one) for sign, one in zip(signs, inputs, strict=True))
-        if isinstance(op, Sum):
-            kept = [1 if dim in axes_of(x.owner) else n for dim, n in enumerate(inputs[0].type.shape)]
-            places = np.broadcast_to(places_of(kept), inputs[0].type.shape)
-            return self._total([(_gather(places, _size(x)).T, inputs[0])])
-        if isinstance(op, Join):
-            return self._total(zip(_parts_of_join(inputs, op.axis), inputs, strict=True))
-        if isinstance(op, Dot) and all(one.type.ndim == 2 for one in inputs):
-            return self._dot(*inputs)
-        return None
-
-    def _dot(self, left: Any, right: Any) -> _Parts | None:
-        """Return the parts of a product with a constant matrix."""
-        if (value := self._constant(left)) is not None:
-            constant, others, whole = value, right.type.shape[1], right
-        elif (value := self._constant(right)) is not None:
-            constant, others, whole = value.T, left.type.shape[0], left
-        else:
-            return None
-        if constant.size * others > _MOST_ENTRIES or not np.isfinite(constant).all():
-            return None
-        matrix, same = sparse.csr_array(constant.astype(np.float64)), sparse.eye_array(others)
-        if others > 1:  # SciPy's product takes long even with a number
-            matrix = sparse.kron(*((matrix, same) if whole is right else (same, matrix)), format="csr")
-        return self._total([(matrix, whole)])
-
-    def _total(self, terms: Iterable[tuple[Any, Any]]) -> _Parts | None:
-        """Add arrays, each multiplied by a matrix."""
-        total: _Parts = {}
-        for matrix, x in terms:
-            if (parts := self.read(x)) is None:
-                return None
-            for key, part in parts.items():
-                product = sparse.csr_array(matrix @ part)
-                total[key] = total[key] + product if key in total else product
-        return total
-
-    def _product(self, x: Any) -> _Parts | None:
-        """Return the parts of an array times constants and numbers, or divided by them."""
-        known = np.ones(())
-        factors: list[Any] = []
-        rest: list[Any] = []
-        for i, one in enumerate(x.owner.inputs):
-            is_divisor = i == 1 and isinstance(scalar_op(x), scalars.TrueDiv)
-            if (value := self._constant(one)) is not None:
-                with np.errstate(all="ignore"):
-                    known = known / value if is_divisor else known * value
-            elif _is_number(one):
-                factors.append(1.0 / one.dimshuffle() if is_divisor else one.dimshuffle())
-            elif is_divisor or rest:
-                return None
-            else:
-                rest.append(one)
-        if not np.isfinite(known).all():
-            return None
-        inner = rest[0] if rest else pt.constant(np.ones((1,) * x.type.ndim))
-        scaled = sparse.diags_array(np.broadcast_to(known, x.type.shape).ravel()) @ _spread(inner, x)
-        parts = self._total([(scaled, inner)])
-        return parts and {key._replace(factors=(*key.factors, *factors)): part for key, part in parts.items()}
-
-    def _laid_out(self, x: Any) -> _Parts | None:
-        """Return the parts of elements that are picked, or laid out anew."""
-        first, *rest = x.owner.inputs
-        known = [self._constant(one) for one in rest]
-        if any(one is None or one.dtype == object for one in known) or self.read(first) is None:
-            return None
-        try:
-            places = laid_out(x.owner, places_of(first.type.shape), known)
-        except IndexError:  # which the model itself is to raise
-            return None
-        return self._total([(_gather(places, _size(first)), first)])
-
-
-def _is_held(x: Any) -> bool:
-    """Whether an array has a known shape, and few enough elements for a matrix of its own."""
-    shape: Any = getattr(x.type, "shape", (None,))
-    return None not in shape and 0 < math.prod(shape) <= _MOST_ENTRIES
-
-
-def _size(x: Any) -> int:
-    return math.prod(x.type.shape)
-
-
-def _gather(places: np.ndarray, n: int) -> sparse.csr_array:
-    """Return the matrix that picks, of n elements, those at the given places."""
-    return sparse.csr_array((np.ones(places.size), places.ravel(), np.arange(places.size + 1)), (places.size, n))
-
-
-def _spread(x: Any, whole: Any) -> sparse.csr_array:
-    """Return the matrix that repeats the elements of an array as another one does."""
-    return _gather(np.broadcast_to(places_of(x.type.shape), whole.type.shape), _size(x))
-
-
-def _parts_of_join(arrays: Any, axis: int) -> Iterable[sparse.csc_array]:
-    """Return the matrices that put joined arrays in their places."""
-    ends = np.cumsum([_size(x) for x in arrays])
-    numbers = [places_of(x.type.shape) + end - _size(x) for x, end in zip(arrays, ends, strict=True)]
-    whole = _gather(np.concatenate(numbers, axis=axis), int(ends[-1])).tocsc()
-    return (whole[:, end - _size(x) : end] for x, end in zip(arrays, ends, strict=True))

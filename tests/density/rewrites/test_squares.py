@@ -11,7 +11,7 @@ from pytensor.graph.basic import equal_computations
 from pytensor.graph.fg import FunctionGraph
 
 from pymc_hais.density.compiling import compile_interpreted
-from pymc_hais.density.rewrites import squares
+from pymc_hais.density.proofs.linear import LinearReader
 from pymc_hais.density.rewrites.simplification import simplify_values, sum_fewer_squares
 
 RNG = np.random.default_rng(8)
@@ -132,7 +132,7 @@ def test_a_long_chain_of_operations_is_not_read():
     level: Any = b[GROUP]
     for t in range(3000):
         level = level[::-1] + COLUMN[t % N] * b[t % 9]
-    assert squares._Reader(N).read(level) is None
+    assert LinearReader(N).read(level) is None
 
 
 def test_shapes_that_are_not_known_stay():
