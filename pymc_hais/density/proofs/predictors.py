@@ -65,7 +65,8 @@ def _find_images(points: Sequence[TensorVariable], end: TensorVariable, uses: di
         if len(mine) != 1 or mine[0] not in images or not _is_affine(node, mine) or _mixes(node, uses):
             continue
         after: Any = node.outputs[0]
-        if size_of(after) == size_of(mine[0]) and not _picks(after):
+        before: Any = mine[0]
+        if size_of(after) == size_of(before) and not _picks(after):
             images[after] = images[mine[0]]
     return images
 
