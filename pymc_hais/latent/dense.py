@@ -24,9 +24,9 @@ from pymc_hais.density.rewrites.gradients import InverseFactor, WrittenOut, grad
 from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op
 from pymc_hais.latent.precisions import Nearby, curvature, curvature_at_predictor, slopes_of
 
-#: Products of a dense matrix that take as long as one that is added to an element of its own.
+#: Pairs of elements that a dense product multiplies in the time in which one pair is added to its own place.
 _PRODUCTS = 80
-#: Slopes of a predictor in one variable that move with other variables in a way of their own, at most.
+#: Slopes of a predictor in one variable, at most, that move with other variables separately.
 _MOST_LAYERS = 4
 
 
@@ -195,7 +195,10 @@ def _read_design(predictor: Predictor, points: Sequence[TensorVariable]) -> _Des
         (stacked.data.astype(dtype), (lines[stacked.row], stacked.col)), (layers * size, stacked.shape[1])
     )
     counts = np.bincount(matrix.col)
-    is_sparse = np.sum(counts * (counts + 1)) * _PRODUCTS < 2 * matrix.shape[0] ** 2 * matrix.shape[1]
+    n_pairs, n_elements = np.sum(counts * (counts + 1)) / 2, np.prod(matrix.shape, dtype=float)
+    is_sparse = n_pairs * _PRODUCTS < matrix.shape[0] * n_elements and n_pairs <= n_elements
+    if layers > 1 and not is_sparse:  # which has more products than a matrix that moves
+        return None
     order = np.full(layers * size, len(lines))
     order[lines] = np.arange(len(lines))
     factors = pt.concatenate([*numbers, np.zeros(1, dtype=dtype)])[order.reshape(layers, size)]

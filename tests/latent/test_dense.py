@@ -1,5 +1,7 @@
 """Displacements by dense matrices against numbers and differences; and linear predictors, read from the graph."""
 
+import time
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -12,6 +14,7 @@ from pymc_hais.density import build_layout, has_normal_fields
 from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.density.markov.markov import Markov
+from pymc_hais.density.proofs.linear import SlopeReader
 from pymc_hais.density.proofs.predictors import find_predictor, size_of
 from pymc_hais.latent.dense import Dense, DenseDisplacement, _read_design, _write_design
 from pymc_hais.latent.fields import find_fields
@@ -299,7 +302,51 @@ def test_a_design_with_few_elements_is_a_sparse_one():
     (log_rest,) = rewrite_pregrad([-pt.exp(effects[groups, 0] + effects[groups, 1] * x).sum()])
     design = _read_design(find_predictor(log_rest, [mean, z]), [mean, z])
     assert design.matrix.nnz == 4 * 600
-    assert max(size_of(one) or 0 for one in ancestors([design.products(pt.vector(shape=(600,)))])) < 82 * 600
+    w = pt.vector("w", shape=(600,))
+    found = [design.products(w), design.sums(w)]
+    assert max(size_of(one) or 0 for one in ancestors(found)) < 82 * 600
+    scales, weights = RNG.uniform(0.5, 2.0, size=2), RNG.uniform(size=600)
+    both = np.stack([np.ones(600), x], axis=1)
+    matrix = np.zeros((600, 82))
+    matrix[:, :2] = both
+    matrix[np.arange(600)[:, None], 2 + 2 * groups[:, None] + [0, 1]] = scales * both
+    compute = pytensor.function([mean, z, scale, w], found, mode="FAST_COMPILE", on_unused_input="ignore")
+    products, sums = compute(np.ones(2), np.ones((40, 2)), scales, weights)
+    np.testing.assert_allclose(products, matrix.T @ (weights[:, None] * matrix), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(sums, matrix.T @ weights, rtol=1e-10, atol=1e-10)
+
+
+def test_correlated_slopes_stand_beside_their_means():
+    """Of two variables one has a factor for each element, the other one two; 12 groups have no data."""
+    mean, z, scales = pt.vector("mean", shape=(2,)), pt.matrix("z", shape=(20, 2)), pt.vector("scales", shape=(3,))
+    eta = growth(z, scales) + mean[0] + mean[1] * TIME
+    (log_rest,) = rewrite_pregrad([-pt.exp(eta).sum()])
+    design = _read_design(find_predictor(log_rest, [mean, z]), [mean, z])
+    assert design.factors.type.shape == (2, 42)
+    slopes = pytensor.gradient.jacobian(eta, [mean, z])
+    jacobian = pt.concatenate([one.reshape((60, -1)) for one in slopes], axis=1)
+    w = pt.vector("w", shape=(60,))
+    both = [design.products(w), jacobian.T @ (w[:, None] * jacobian)]
+    compute = pytensor.function([mean, z, scales, w], both, mode="FAST_COMPILE", on_unused_input="ignore")
+    values = np.zeros(2), np.zeros((20, 2)), RNG.uniform(0.5, 2.0, size=3), RNG.uniform(size=60)
+    np.testing.assert_allclose(*compute(*values), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("n_steps", [12, 3000])
+def test_a_long_chain_of_products_is_not_read(n_steps):
+    """Its slopes would be made of thousands of products of numbers."""
+    z, scales = pt.matrix("z", shape=(8, 2)), pt.vector("scales", shape=(3,))
+    eta = z[GROUPS, 0]
+    moved = [z, eta]
+    for i in range(n_steps):
+        parts = eta[::-1], eta[2]
+        products = parts[0] * scales[i % 3], TIME * parts[1]
+        eta = products[0] + products[1]
+        moved += [*parts, *products, products[1].owner.inputs[1]]
+        moved.append(eta)
+    began = time.process_time()
+    assert SlopeReader([z], moved, 60).read(eta) is None
+    assert time.process_time() - began < 10.0
 
 
 def test_many_other_variables_keep_the_coordinates():

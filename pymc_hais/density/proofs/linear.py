@@ -20,8 +20,10 @@ from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR, axes_of, is_float,
 MOST_ENTRIES = 1.5e7
 #: Operations, one after the other, that an array is read through.
 _MOST_LEVELS = 40
-#: Numbers that an array is made of which multiplies another one.
+#: Numbers, at most, that an array may be made of to multiply another one.
 _MOST_FACTORS = 16
+#: Matrices, at most, that a product is made of.
+_MOST_KEYS = 64
 
 
 class Key(NamedTuple):
@@ -175,17 +177,18 @@ class LinearReader:
 
 
 class SlopeReader(LinearReader):
-    """Reads what arrays have of some variables, in terms of their images: factors may be a few other numbers."""
+    """Reads how arrays depend on some variables: constant matrices times images of these, times a few other numbers."""
 
     def __init__(self, images: Iterable[Any], moved: Container[Any], n: int) -> None:
         super().__init__(n)
         self._images, self._moved, self._others = frozenset(images), moved, LinearReader(n)
         self._numbers: dict[tuple[Key, int], Any] = {}
+        self._inverses: dict[Any, Any] = {}
 
     def _read(self, x: Any) -> Parts | None:
         if x not in self._moved:
             return {}
-        if not is_held(x):
+        if not is_held(x) or self._depth > _MOST_LEVELS:
             return None
         return {Key(x): sparse.eye_array(count(x), format="csr")} if x in self._images else self._take_apart(x)
 
@@ -193,7 +196,7 @@ class SlopeReader(LinearReader):
         """Return the parts of an array times others that are linear in few numbers."""
         first, *rest = x.owner.inputs
         if isinstance(scalar_op(x), scalars.TrueDiv):
-            rest = [pt.true_div(1.0, one) for one in rest]
+            rest = [self._inverses.setdefault(one, pt.true_div(1.0, one)) for one in rest]
         mine = [one for one in (first, *rest) if one in self._moved]
         if len(mine) != 1 or (parts := self._total([(_spread(mine[0], x), mine[0])])) is None:
             return None
@@ -207,18 +210,24 @@ class SlopeReader(LinearReader):
         whole, other = (right, left) if right in self._moved else (left, right)
         if other in self._moved or (parts := self.read(whole)) is None:
             return None
-        same = sparse.eye_array(whole.type.shape[1 if whole is right else 0])
+        others = whole.type.shape[1 if whole is right else 0]
+        if count(other) * others > MOST_ENTRIES:
+            return None
+        same = sparse.eye_array(others)
 
         def lift(column: np.ndarray) -> Any:
             matrix = sparse.csr_array(column.reshape(other.type.shape))
-            return sparse.kron(*((matrix, same) if whole is right else (same, matrix.T)), format="csr")
+            if whole is right:
+                return sparse.kron(matrix, same, format="csr") if others > 1 else matrix
+            return sparse.kron(same, matrix.T, format="csr") if others > 1 else matrix.T
 
         return self._times(parts, other, lift)
 
     def _times(self, parts: Parts, other: Any, matrix_of: Callable[[np.ndarray], Any]) -> Parts | None:
         """Multiply parts by matrices, each times a number, that stand for an array; None where these are many."""
         numbers = self._others.read(other)
-        if numbers is None or sum(columns.shape[1] for columns in numbers.values()) > _MOST_FACTORS:
+        n_factors = sum(columns.shape[1] for columns in (numbers or {}).values())
+        if numbers is None or n_factors > _MOST_FACTORS or n_factors * len(parts) > _MOST_KEYS:
             return None
         product: Parts = {}
         for by, columns in numbers.items():
