@@ -75,7 +75,7 @@ class ScaledProducts(WrittenOut):
     """The sum over L of symmetric products (L, K, L, K) times the factors (L, K) of both lines."""
 
     def build_inner_graph(self, factors: TensorVariable, products: TensorVariable) -> list[Any]:
-        """Return the sum, and for each line of factors what it is multiplied by: the gradients need these."""
+        """Return the sum, and for each l the matrix (K, K) whose rows its factors multiply: the gradients need it."""
         layers = range(factors.type.shape[0])
         others = [sum(products[i, :, j] * factors[j] for j in layers) for i in layers]
         return [sum(factors[i, :, None] * others[i] for i in layers), *others]

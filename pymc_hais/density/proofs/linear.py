@@ -124,10 +124,8 @@ class LinearReader:
             return None
         if constant.size * others > MOST_ENTRIES or not np.isfinite(constant).all():
             return None
-        matrix, same = sparse.csr_array(constant.astype(np.float64)), sparse.eye_array(others)
-        if others > 1:  # SciPy's product takes long even with a number
-            matrix = sparse.kron(*((matrix, same) if whole is right else (same, matrix)), format="csr")
-        return self._total([(matrix, whole)])
+        matrix = sparse.csr_array(constant.astype(np.float64))
+        return self._total([(_for_all(matrix, others, whole is right), whole)])
 
     def _total(self, terms: Iterable[tuple[Any, Any]]) -> Parts | None:
         """Add arrays, each multiplied by a matrix."""
@@ -136,8 +134,7 @@ class LinearReader:
             if (parts := self.read(x)) is None:
                 return None
             for key, part in parts.items():
-                product = sparse.csr_array(matrix @ part)
-                total[key] = total[key] + product if key in total else product
+                _add(total, key, matrix @ part)
         return total
 
     def _product(self, x: Any) -> Parts | None:
@@ -213,13 +210,10 @@ class SlopeReader(LinearReader):
         others = whole.type.shape[1 if whole is right else 0]
         if count(other) * others > MOST_ENTRIES:
             return None
-        same = sparse.eye_array(others)
 
         def lift(column: np.ndarray) -> Any:
             matrix = sparse.csr_array(column.reshape(other.type.shape))
-            if whole is right:
-                return sparse.kron(matrix, same, format="csr") if others > 1 else matrix
-            return sparse.kron(same, matrix.T, format="csr") if others > 1 else matrix.T
+            return _for_all(matrix if whole is right else matrix.T, others, whole is right)
 
         return self._times(parts, other, lift)
 
@@ -236,14 +230,26 @@ class SlopeReader(LinearReader):
                     self._numbers[by, i] = by.elements(np.array([i]))[0]
                 factors = () if by == ONE else (self._numbers[by, i],)
                 for key, part in parts.items():
-                    moved = key._replace(factors=(*key.factors, *factors))
-                    added = sparse.csr_array(matrix_of(column) @ part)
-                    product[moved] = product[moved] + added if moved in product else added
+                    _add(product, key._replace(factors=(*key.factors, *factors)), matrix_of(column) @ part)
         return product
 
 
+def _add(total: Parts, key: Key, part: Any) -> None:
+    """Add a matrix to the one that a key has already."""
+    part = sparse.csr_array(part)
+    total[key] = total[key] + part if key in total else part
+
+
+def _for_all(matrix: Any, others: int, are_columns: bool) -> Any:
+    """Return the matrix that multiplies each of so many columns of a table, or rows, in the flat table."""
+    if others == 1:  # SciPy's product takes long even with a number
+        return matrix
+    same = sparse.eye_array(others)
+    return sparse.kron(*((matrix, same) if are_columns else (same, matrix)), format="csr")
+
+
 def _diagonal(spread: sparse.csr_array, column: np.ndarray) -> sparse.dia_array:
-    """Return the matrix that multiplies elements by those that a column is spread to."""
+    """Return the diagonal matrix of a column's elements, repeated as another matrix says."""
     return sparse.diags_array(spread @ column)
 
 

@@ -24,7 +24,7 @@ class Predictor(NamedTuple):
     heads: list[Any]  # one for each normal variable, and as large, element by element
     end: Any  # the predictor: beyond it the likelihood is a sum of functions of single elements
     is_mixed: bool  # whether elements of the predictor depend on several of the normal variables
-    images: dict[Any, Any]  # what is affine in one normal variable, element by element -> that variable
+    images: dict[Any, Any]  # variables, each affine in one normal variable element by element -> that normal variable
     moved: Container[Any]  # all that depends on normal variables
 
 
@@ -64,10 +64,10 @@ def _find_images(points: Sequence[TensorVariable], end: TensorVariable, uses: di
         mine = [one for one in node.inputs if one in uses]
         if len(mine) != 1 or mine[0] not in images or not _is_affine(node, mine) or _mixes(node, uses):
             continue
-        after: Any = node.outputs[0]
         before: Any = mine[0]
+        after: Any = node.outputs[0]
         if size_of(after) == size_of(before) and not _picks(after):
-            images[after] = images[mine[0]]
+            images[after] = images[before]
     return images
 
 
