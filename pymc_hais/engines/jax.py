@@ -160,7 +160,7 @@ class JaxEngine(SharedEngine):
 
     def _build(self) -> None:
         path = self.path
-        self._path = path.build(jnp, on_tuple(jnp, self._density, path))
+        self._path = path.build(jnp, _keep(on_tuple(jnp, self._density, path)))
         self._transition = self.kernel.build(jnp, self._path, loop=build_loop)
         self._axes = (
             (0,) * path.n_inputs + (None,) * len(path.arrays),
