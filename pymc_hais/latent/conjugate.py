@@ -37,7 +37,7 @@ from scipy.special import digamma, gammaln, logsumexp
 
 from pymc_hais.density.compiling import evaluate_known
 from pymc_hais.density.layout import Layout
-from pymc_hais.density.rewrites.graphs import LAYOUT, laid_out, places_of
+from pymc_hais.density.rewrites.graphs import LAYOUT, count, laid_out, places_of
 
 #: A number from which on log Gamma is computed by Stirling's series.
 _LARGE = 1e4
@@ -126,7 +126,7 @@ def _log_gammas(shapes: np.ndarray, rng: np.random.Generator | None) -> np.ndarr
 def is_candidate(rv: Any) -> bool:
     """Whether a look at a variable leaves it open that it is conjugate to its data."""
     is_prior = isinstance(getattr(rv.owner, "op", None), tuple(_KINDS))
-    return is_prior and (None in rv.type.shape or int(np.prod(rv.type.shape)) >= _FEWEST)
+    return is_prior and ((n := count(rv)) is None or n >= _FEWEST)
 
 
 def find_conjugate(frozen: pm.Model, layout: Layout) -> Conjugate | None:
@@ -173,7 +173,7 @@ def _posterior(frozen: pm.Model, rv: Any, later: Sequence[Any]) -> Posterior | N
 
 def _of_beta(rv: Any, data: Sequence[tuple[Any, Any]]) -> Posterior | None:
     """Count successes and failures of each element."""
-    n = int(np.prod(rv.type.shape))
+    n = count(rv)
     successes, failures, base = np.zeros(n), np.zeros(n), 0.0
     for one, value in data:
         parameters = one.owner.op.dist_params(one.owner)
@@ -198,7 +198,7 @@ def _of_beta(rv: Any, data: Sequence[tuple[Any, Any]]) -> Posterior | None:
 
 def _of_gamma(rv: Any, data: Sequence[tuple[Any, Any]]) -> Posterior | None:
     """Count events, and add up what the rates are in proportion to."""
-    n = int(np.prod(rv.type.shape))
+    n = count(rv)
     counts, exposure, terms, conditions = np.zeros(n), pt.zeros(n), [], []
     for one, value in data:
         if not isinstance(one.owner.op, PoissonRV):

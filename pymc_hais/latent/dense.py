@@ -18,10 +18,10 @@ from scipy import sparse
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.markov.markov import Markov
-from pymc_hais.density.proofs.linear import SlopeReader, count
-from pymc_hais.density.proofs.predictors import Predictor, size_of
+from pymc_hais.density.proofs.linear import SlopeReader
+from pymc_hais.density.proofs.predictors import Predictor
 from pymc_hais.density.rewrites.gradients import InverseFactor, WrittenOut, gradients_of
-from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op
+from pymc_hais.density.rewrites.graphs import behind_dims, count, scalar_op
 from pymc_hais.latent.precisions import Nearby, curvature, curvature_at_predictor, slopes_of
 
 #: Pairs of elements that a dense product multiplies in the time in which one pair is added to its own place.
@@ -219,7 +219,7 @@ def _scale(head: Any, point: Any) -> Any:
 
 def _matrix(head: Any, end: Any) -> Any:
     """Return what each element of the head (K,) adds to the elements of the end (N,), as (K, N)."""
-    n = int(np.prod(head.type.shape))
+    n = count(head)
     product = _product_of(head, end)
     if product is not None:
         return product.owner.inputs[0].T
@@ -237,8 +237,8 @@ def _product_of(head: Any, end: Any) -> Any:
         if len(with_head) != 1 or (isinstance(scalar_op(inner), Sub) and with_head[0] is not inner.owner.inputs[0]):
             return None
         inner = behind_dims(with_head[0])
-    is_whole = size_of(inner) == size_of(end)
-    n = int(np.prod(head.type.shape))
+    is_whole = count(inner) == count(end)
+    n = count(head)
     is_product = isinstance(inner.owner and inner.owner.op, Dot) and inner.owner.inputs[1] is head
     return inner if is_product and is_whole and head.type.shape in ((n,), (n, 1)) else None
 

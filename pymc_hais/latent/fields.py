@@ -36,8 +36,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.layout import Layout, values_at
 from pymc_hais.density.markov.markov import Markov, find_couplings, find_markov
-from pymc_hais.density.proofs.predictors import Predictor, find_predictor, size_of
-from pymc_hais.density.rewrites.graphs import behind_dims, scalar_op
+from pymc_hais.density.proofs.predictors import Predictor, find_predictor
+from pymc_hais.density.rewrites.graphs import behind_dims, count, scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.banded import Banded
 from pymc_hais.latent.dense import Dense
@@ -240,7 +240,7 @@ def _find_joint(frozen: pm.Model, layout: Layout, candidates: _Candidates) -> li
     size = sum(layout.sizes[i] for i in chosen)
     if predictor is None or not predictor.is_mixed or size not in _SIZES:
         return []
-    n_entries = size * (size_of(predictor.end) or 0)
+    n_entries = size * (count(predictor.end) or 0)
     if n_entries > _MOST_ENTRIES or not candidates.moves(frozen, layout, chosen, predictor):
         return []
     owners = tuple(layout.owners[i] for i in chosen)
@@ -352,7 +352,7 @@ def value_vars(frozen: pm.Model, field: Field) -> list[Any]:
 
 def split(flat: TensorVariable, like: Sequence[TensorVariable]) -> list[Any]:
     """Cut a vector (K,) into variables with the shapes, and of the types, of others."""
-    ends = np.cumsum([0, *(int(np.prod(one.type.shape)) for one in like)])
+    ends = np.cumsum([0, *map(count, like)])
     parts = [flat[ends[i] : ends[i + 1]].reshape(one.type.shape).astype(one.dtype) for i, one in enumerate(like)]
     return [one.type.filter_variable(part) for one, part in zip(like, parts, strict=True)]
 

@@ -12,6 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.rewrites.gradients import WrittenOut, gradients_of, recur
+from pymc_hais.density.rewrites.graphs import count
 from pymc_hais.latent.precisions import Nearby, averaged
 
 #: Elements that two steps away from each other share no entry of a tridiagonal matrix.
@@ -85,7 +86,7 @@ class Tridiagonal:
 def _bands(term: TensorVariable, point: TensorVariable) -> Bands:
     """Differentiate a log density twice, by as many products with its Hessian as there are colours."""
     gradient: Any = pytensor.grad(term, point, disconnected_inputs="ignore")
-    colours = np.arange(int(np.prod(point.type.shape))) % _COLOURS
+    colours = np.arange(count(point)) % _COLOURS
     diagonal, off = pt.zeros_like(point).ravel(), pt.zeros_like(point).ravel()
     for colour in range(_COLOURS):
         mask = (colours == colour).astype(point.dtype)

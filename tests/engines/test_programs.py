@@ -144,3 +144,21 @@ def test_xla_optimises_at_its_first_level_unless_the_user_has_chosen_one(monkeyp
     monkeypatch.setattr(jax.stages.Lowered, "compile", lambda self, compiler_options: given.append(compiler_options))
     compile_program(lambda x: x + 1.0, (np.zeros(2),), jax.devices("cpu")[0])
     assert given == [{"xla_backend_optimization_level": level} if level else {}]
+
+
+def test_a_value_that_a_step_uses_often_is_computed_once():
+    """XLA copies cheap operations into all that use them: the acceptance, the trace, and each part of the state."""
+    import jax.numpy as jnp
+
+    from pymc_hais.engines.jax import JaxEngine
+
+    def density(x):
+        level = x[0] * x[1]
+        for number in (0.6180339, 0.5772156, 0.6931471):
+            level = (level + number) * level
+        return -0.5 * jnp.sum(x * x), level, -x, jnp.ones_like(x)
+
+    engine = JaxEngine(density, [], 2)
+    engine.start(np.zeros((1, 4, 2)), (), np.zeros((1, 2), np.uint32))
+    (program,) = engine._programs.values()
+    assert program.as_text().count("constant(0.6180339)") == 1

@@ -15,7 +15,8 @@ from pymc_hais.density.compat import rewrite_pregrad
 from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.density.markov.markov import Markov
 from pymc_hais.density.proofs.linear import SlopeReader
-from pymc_hais.density.proofs.predictors import find_predictor, size_of
+from pymc_hais.density.proofs.predictors import find_predictor
+from pymc_hais.density.rewrites.graphs import count
 from pymc_hais.latent.dense import Dense, DenseDisplacement, _read_design, _write_design
 from pymc_hais.latent.fields import find_fields
 from pymc_hais.latent.precisions import Nearby
@@ -304,7 +305,7 @@ def test_a_design_with_few_elements_is_a_sparse_one():
     assert design.matrix.nnz == 4 * 600
     w = pt.vector("w", shape=(600,))
     found = [design.products(w), design.sums(w)]
-    assert max(size_of(one) or 0 for one in ancestors(found)) < 82 * 600
+    assert max(count(one) or 0 for one in ancestors(found)) < 82 * 600
     scales, weights = RNG.uniform(0.5, 2.0, size=2), RNG.uniform(size=600)
     both = np.stack([np.ones(600), x], axis=1)
     matrix = np.zeros((600, 82))

@@ -14,7 +14,7 @@ from pytensor.tensor.math import Dot, Sum
 from scipy import sparse
 
 from pymc_hais.density.compiling import evaluate_known
-from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR, axes_of, is_float, laid_out, places_of, scalar_op
+from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR, axes_of, count, is_float, laid_out, places_of, scalar_op
 
 #: Entries of a matrix up to which it is held in memory: 140 bytes each.
 MOST_ENTRIES = 1.5e7
@@ -262,11 +262,6 @@ def is_held(x: Any) -> bool:
     """Whether an array has a known shape, and few enough elements for a matrix of its own."""
     shape: Any = getattr(x.type, "shape", (None,))
     return None not in shape and 0 < math.prod(shape) <= MOST_ENTRIES
-
-
-def count(x: Any) -> int:
-    """Return how many elements an array of a known shape has."""
-    return math.prod(x.type.shape)
 
 
 def gather(places: np.ndarray, n: int) -> sparse.csr_array:

@@ -3,7 +3,6 @@
 from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors, toposort
@@ -15,7 +14,7 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
-from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR, core_op
+from pymc_hais.density.rewrites.graphs import LAYOUT, LINEAR, core_op, count
 
 
 class Predictor(NamedTuple):
@@ -40,7 +39,7 @@ def find_predictor(log_rest: TensorVariable, points: Sequence[TensorVariable]) -
         beyond = range(mixing[-1] + 1, len(common))
         last = next((i for i in beyond if not isinstance(common[i].owner.op, LAYOUT)), len(common)) - 1
     for end in dict.fromkeys((common[last], common[-1])):
-        if size_of(end) is not None and _is_sum_of_functions(log_rest, end):
+        if count(end) is not None and _is_sum_of_functions(log_rest, end):
             images = _find_images(points, end, uses)
             return Predictor([_find_head(point, images, uses) for point in points], end, bool(mixing), images, uses)
     return None
@@ -66,7 +65,7 @@ def _find_images(points: Sequence[TensorVariable], end: TensorVariable, uses: di
             continue
         before: Any = mine[0]
         after: Any = node.outputs[0]
-        if size_of(after) == size_of(before) and not _picks(after):
+        if count(after) == count(before) and not _picks(after):
             images[after] = images[before]
     return images
 
@@ -83,12 +82,6 @@ def _mixes(node: Apply, uses: dict[Any, list[Any]]) -> bool:
     """Whether a node adds up several elements of normal variables."""
     is_sum = isinstance(node.op, Sum | CumOp) or core_op(node.outputs[0], Dot) is not None
     return is_sum or sum(one in uses for one in node.inputs) > 1
-
-
-def size_of(variable: TensorVariable) -> int | None:
-    """Return how many elements a variable has, if that is known."""
-    shape = variable.type.shape
-    return None if None in shape else int(np.prod(shape))
 
 
 def _picks(variable: Variable) -> bool:

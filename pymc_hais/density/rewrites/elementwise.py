@@ -1,7 +1,6 @@
 """Functions of numbers: fewer of them, and on the logarithms that are at hand."""
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from pytensor.tensor.math import log1mexp, switch
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_hais.density.compat import CheckParameterValue
-from pymc_hais.density.rewrites.graphs import is_float, is_whole, negated, scalar_op
+from pymc_hais.density.rewrites.graphs import count, is_float, is_whole, negated, scalar_op
 
 #: Functions of one number that cost more than choosing between two arguments.
 _COSTLY = (
@@ -92,10 +91,8 @@ def _spread(x: Variable) -> tuple[list[Any], Callable[..., Any]] | None:
 
     else:
         return None
-    if any(None in one.type.shape for one in (x, *few)):
-        return None
-    sizes = [math.prod(one.type.shape) for one in (x, *few)]
-    return (few, how) if 2 * sum(sizes[1:]) <= sizes[0] else None
+    sizes = [count(one) for one in (x, *few)]
+    return (few, how) if None not in sizes and 2 * sum(sizes[1:]) <= sizes[0] else None
 
 
 @node_rewriter([switch])

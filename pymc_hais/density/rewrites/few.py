@@ -20,7 +20,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.rewrites.elementwise import log_of_positive
-from pymc_hais.density.rewrites.graphs import axes_of, behind_dims, is_float, scalar_op, spread_out
+from pymc_hais.density.rewrites.graphs import axes_of, behind_dims, count, is_float, scalar_op, spread_out
 
 #: The most terms that a summand is written as.
 _MOST_TERMS = 12
@@ -73,7 +73,7 @@ def sum_apart(node: Apply, sum_of: Callable[[float, Variable], Any]) -> list[Any
     sums: list[Any] = []
     for sign, one, found in summands:
         if found is None and len(axes_of(node)) == x.type.ndim and None not in one.type.shape:
-            repeats = np.prod(x.type.shape) / np.prod(one.type.shape)
+            repeats = count(x) / count(one)
             found = node.op(one) * np.asarray(sign * repeats, x.type.dtype)
         elif found is None:
             found = node.op(one if one.type.shape == x.type.shape else pt.broadcast_to(one, x.type.shape))

@@ -37,6 +37,12 @@ def held_value(variable: Any) -> Any:
     return variable.data if isinstance(variable, Constant) else variable.get_value(borrow=True)
 
 
+def count(variable: Any) -> Any:
+    """Return how many elements an array has; None if that is not known."""
+    shape = variable.type.shape
+    return None if None in shape else math.prod(shape)
+
+
 def places_of(shape: Any) -> np.ndarray:
     """Return the numbers of the elements of an array, in C order."""
     return np.arange(math.prod(shape)).reshape(tuple(shape))
