@@ -57,7 +57,7 @@ def build_loop(condition: Any, body: Any) -> Any:
 
 
 def _keep(function: Any) -> Any:
-    """Compute a function's results once: XLA would copy cheap operations, as of random bits, into every use of them."""
+    """Compute a function's results once: XLA would repeat cheap operations, as for random bits, at every use."""
     return lambda *args: jax.lax.optimization_barrier(function(*args))
 
 

@@ -72,7 +72,7 @@ def sum_apart(node: Apply, sum_of: Callable[[float, Variable], Any]) -> list[Any
         return None
     sums: list[Any] = []
     for sign, one, found in summands:
-        if found is None and len(axes_of(node)) == x.type.ndim and None not in one.type.shape:
+        if found is None and len(axes_of(node)) == x.type.ndim and count(one):
             repeats = count(x) / count(one)
             found = node.op(one) * np.asarray(sign * repeats, x.type.dtype)
         elif found is None:
