@@ -272,7 +272,7 @@ DESIGNS = {
 @pytest.mark.parametrize("weights", ["one each", "one for all"])
 @pytest.mark.parametrize("name", DESIGNS)
 def test_a_design_has_the_slopes_of_its_predictor(name, weights):
-    """M W M', M s and their own slopes are those that PyTensor computes from the predictor's Jacobian."""
+    """Compare M W M', M s and the slopes of both with numbers from the Jacobian that PyTensor computes."""
     build, n_layers = DESIGNS[name]
     z, scales = pt.matrix("z", shape=(8, 2)), pt.vector("scales", shape=(3,))
     eta = build(z, scales)

@@ -1,6 +1,5 @@
 """A log density -> the arrays of terms whose sum it is."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
-from pymc_hais.density.rewrites.graphs import behind_dims
+from pymc_hais.density.rewrites.graphs import behind_dims, count
 from pymc_hais.density.sites.multilinear import find_casts
 
 
@@ -127,7 +126,8 @@ def _peel(
             return open_all(inner.owner.inputs)
         return open_all(inputs) if is_fine or _is_single(inner) else [(inner, factor)]
     if isinstance(op, DimShuffle | Reshape | Alloc) and (is_fine or _is_single(variable)):
-        return open_all(inputs[:1]) if _n_elements(inputs[0]) == _n_elements(variable) else [(variable, factor)]
+        is_whole = count(inputs[0]) == count(variable) is not None
+        return open_all(inputs[:1]) if is_whole else [(variable, factor)]
     if isinstance(op, Dot) and _is_single(variable):
         first, second = inputs
         return [(first.ravel() * second.ravel(), factor)]
@@ -158,11 +158,6 @@ def _summands(variable: Any, factor: Any, is_reached: Callable[[Any], bool]) -> 
     for one in rest:
         factor = one.squeeze() if factor is None else factor * one.squeeze()
     return [(reached[0], factor)]
-
-
-def _n_elements(variable: Variable) -> float:
-    """Count the elements; not the same as any number if it is not known."""
-    return float("nan") if None in variable.type.shape else math.prod(variable.type.shape)
 
 
 def _is_single(variable: Variable) -> bool:
