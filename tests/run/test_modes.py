@@ -18,7 +18,7 @@ from pymc_hais.planning.building import compile_first
 from pymc_hais.results.findings.others import check_modes
 from pymc_hais.run.modes import measured
 from pymc_hais.run.modes import search as run_modes
-from pymc_hais.run.modes.climbing import Climbed, Joint, Peak, climb
+from pymc_hais.run.modes.climbing import Climbed, Joint, Peak, climb, measure_peaks
 from tests.front_door import assert_right, estimate
 from tests.marks import slow_but
 from tests.quick import hierarchy, one_mean, schools, shared
@@ -55,6 +55,35 @@ def forty_modes():
 
 def errors(found):
     return [finding.name for finding in found.findings if finding.severity == "error"]
+
+
+class Given:
+    """A density of one variable with its first derivative, as climbs take it."""
+
+    precision = np.finfo(np.float64)
+
+    def __init__(self, value, slope):
+        self._value, self._slope = value, slope
+
+    def __call__(self, z):
+        return self._value(z[:, 0]), self._slope(z)
+
+
+def test_a_peak_is_where_the_density_is_highest():
+    """Of a Cauchy density: from 0.4 the first Newton step goes past the top, to -0.15."""
+    cauchy = Given(lambda x: -np.log1p(x**2), lambda x: -2.0 * x / (1.0 + x**2))
+    near, far, beyond = measure_peaks(cauchy, np.array([[0.01], [0.4], [0.9]]), np.ones(1))
+    assert abs(near.position[0]) < 1e-4
+    assert abs(far.position[0]) < 0.01
+    assert np.isclose(far.scale[0, 0], np.sqrt(0.5), rtol=0.05)
+    assert beyond is None  # too far for the curvature to say anything
+
+
+def test_an_end_on_a_flat_ridge_is_no_peak_beyond_the_cliff():
+    """The slope and the curvature at 50 have the top at 75, where the density is exp(5) nats lower."""
+    ridge = Given(lambda x: -1.0 / x - np.exp(x - 70.0), lambda x: x**-2.0 - np.exp(x - 70.0))
+    (peak,) = measure_peaks(ridge, np.array([[50.0]]), np.ones(1))
+    assert peak is None
 
 
 MISSED = {

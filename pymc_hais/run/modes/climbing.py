@@ -32,6 +32,8 @@ class _Peaks(NamedTuple):
     longer: int = 3  # times as many evaluations have climbs that go on with the curvature of the highest
     flattest: float = 1e-12  # smallest curvature as a share of the largest, where a point counts as concave
     arrived: float = 1.0  # distance from the top up to which an end point counts as arrived
+    newton_steps: int = 6  # to the top, at most
+    bent: float = 10.0  # tolerances of a climb by which the height there may differ from what the curvature says
 
 
 _PEAKS = _Peaks()
@@ -279,14 +281,30 @@ def measure_peaks(
     """Measure the curvature at end points (K, D) by central differences of the gradient.
 
     In the d free dimensions alone, if ``is_free`` (D,) is given: the peaks are those given the other dimensions.
+    Newton steps lead to the top until its height is what the curvature says.  If one leads down, as it may from a flat
+    ridge, there is no peak.
     """
     free = slice(None) if is_free is None else is_free
     factor = np.diag(metric[free]) if metric.ndim == 1 else metric
-    values, gradients, curvatures = _measure(joint, ends, factor, free)
-    return [
-        _peak(end[free], value, gradient, curvature, factor)
-        for end, value, gradient, curvature in zip(ends, values, gradients, curvatures, strict=True)
-    ]
+    tolerance = _PEAKS.bent * tolerance_of(joint.precision)
+    tops, left = np.array(ends), list(range(len(ends)))
+    peaks: list[Peak | None] = [None] * len(ends)
+    for _ in range(_PEAKS.newton_steps):
+        measured = zip(left, *_measure(joint, tops[left], factor, free), strict=True)
+        found = [(i, value, _peak(tops[i, free], value, slope, bend, factor)) for i, value, slope, bend in measured]
+        rising = [(i, value, peak) for i, value, peak in found if peak is not None]
+        for i, _, peak in rising:
+            tops[i, free] = peak.position
+        heights = joint(tops[[i for i, *_ in rising]])[0] if rising else ()
+        left = []
+        for (i, value, peak), height in zip(rising, heights, strict=True):
+            if abs(height - peak.value) <= tolerance:
+                peaks[i] = peak
+            elif height > value:
+                left.append(i)
+        if not left:
+            break
+    return peaks
 
 
 def _scale_at(joint: Joint, end: np.ndarray, metric: Metric) -> Metric | None:
