@@ -79,6 +79,14 @@ def test_a_peak_is_where_the_density_is_highest():
     assert beyond is None  # too far for the curvature to say anything
 
 
+def test_a_sharp_kink_is_a_peak():
+    """Differences of the gradient make it a parabola as wide as their step, whose top is 0.3 nats lower."""
+    kink = Given(lambda x: -5e4 * np.abs(x), lambda x: -5e4 * np.sign(x))
+    (peak,) = measure_peaks(kink, np.array([[1e-9]]), np.ones(1))
+    assert peak.position[0] == 1e-9
+    assert peak.value == -5e-5
+
+
 def test_an_end_on_a_flat_ridge_is_no_peak_beyond_the_cliff():
     """The slope and the curvature at 50 have the top at 75, where the density is exp(5) nats lower."""
     ridge = Given(lambda x: -1.0 / x - np.exp(x - 70.0), lambda x: x**-2.0 - np.exp(x - 70.0))

@@ -155,9 +155,7 @@ def _find(problem: Problem, chart: Chart, along: Slice, runner: Runner) -> Probl
     beside: list[Peak] = []
     for other in others[: _SEARCH.others]:  # that the point is far from theirs may have made them
         found = _rise(problem, along, other.position + 0.0 * starts[:2], other.position, runner, peak)
-        if isinstance(found, str):  # with the point there, it is none: where the density is flat, one may seem to be
-            continue
-        if found[1] is None:
+        if isinstance(found, str) or found[1] is None:
             return f"there are {len(others) + 1} modes."
         if all(one.squared_distance(found[1].position[None])[0] >= _SEARCH.same for one in (peak, *beside)):
             beside.append(found[1])

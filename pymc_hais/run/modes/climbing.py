@@ -1,7 +1,7 @@
 """From starting points to distinct peaks of the joint density, each with the Gaussian of its curvature."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ class _Peaks(NamedTuple):
     """When ends of climbs are peaks, and when two of them are one; distances are squared and in standard deviations."""
 
     most: int = 64  # peaks whose curvature is measured
-    most_evaluations: int = 6000  # for that
+    most_evaluations: int = 6000  # for that, at each step to the tops
     few: int = 3  # peaks that may need more
     same_value: float = 0.1  # nats within which two end points are one
     same_place: float = 0.05  # the same in whitened units
@@ -281,27 +281,29 @@ def measure_peaks(
     """Measure the curvature at end points (K, D) by central differences of the gradient.
 
     In the d free dimensions alone, if ``is_free`` (D,) is given: the peaks are those given the other dimensions.
-    Newton steps lead to the top until its height is what the curvature says.  If one leads down, as it may from a flat
-    ridge, there is no peak.
+    Newton steps lead to the top until its height is what the curvature says.  If one leads far down, as it may from a
+    flat ridge, there is no peak; if one leads a little down, as beside a kink, the peak is where it began.
     """
     free = slice(None) if is_free is None else is_free
     factor = np.diag(metric[free]) if metric.ndim == 1 else metric
-    tolerance = _PEAKS.bent * tolerance_of(joint.precision)
     tops, left = np.array(ends), list(range(len(ends)))
     peaks: list[Peak | None] = [None] * len(ends)
     for _ in range(_PEAKS.newton_steps):
         measured = zip(left, *_measure(joint, tops[left], factor, free), strict=True)
         found = [(i, value, _peak(tops[i, free], value, slope, bend, factor)) for i, value, slope, bend in measured]
-        rising = [(i, value, peak) for i, value, peak in found if peak is not None]
-        for i, _, peak in rising:
+        rising = [(i, tops[i, free].copy(), value, peak) for i, value, peak in found if peak is not None]
+        for i, *_, peak in rising:
             tops[i, free] = peak.position
         heights = joint(tops[[i for i, *_ in rising]])[0] if rising else ()
         left = []
-        for (i, value, peak), height in zip(rising, heights, strict=True):
-            if abs(height - peak.value) <= tolerance:
+        for (i, start, value, peak), height in zip(rising, heights, strict=True):
+            rounding = 16.0 * float(joint.precision.eps) * abs(value)
+            if abs(height - peak.value) <= _PEAKS.bent * tolerance_of(joint.precision) + rounding:
                 peaks[i] = peak
             elif height > value:
                 left.append(i)
+            elif height > value - _PEAKS.same_height:
+                peaks[i] = replace(peak, position=start, value=value)
         if not left:
             break
     return peaks
@@ -340,7 +342,7 @@ def _peak(
     end: np.ndarray, value: float, gradient: np.ndarray, curvature: np.ndarray, factor: np.ndarray
 ) -> Peak | None:
     """Make a peak of an end point with whitened gradient and negative Hessian; None where it is not a mode."""
-    if not np.isfinite(curvature).all():  # LAPACK factors NaN without an error
+    if not (np.isfinite(curvature).all() and np.isfinite(gradient).all()):  # LAPACK factors NaN without an error
         return None
     try:
         root = np.linalg.cholesky(curvature)
