@@ -386,15 +386,8 @@ def test_climbs_are_counted_by_where_they_end():
 
 
 def test_a_place_beside_which_the_gradient_is_no_number_is_no_mode():
-    class OneSided:
-        """Log density -x^2 / 2, without a gradient where x > 0."""
-
-        precision = np.finfo(np.float64)
-
-        def __call__(self, z):
-            return -0.5 * np.sum(z**2, axis=1), np.where(z > 0.0, np.nan, -z)
-
-    assert not climb(OneSided(), np.zeros((2, 1)), np.ones(1), 20).peaks
+    one_sided = Given(lambda x: -0.5 * x**2, lambda x: np.where(x > 0.0, np.nan, -x))
+    assert not climb(one_sided, np.zeros((2, 1)), np.ones(1), 20).peaks
 
 
 def test_other_climbs_add_arrivals_and_peaks_and_lose_none():

@@ -289,23 +289,26 @@ def measure_peaks(
     tops, left = np.array(ends), list(range(len(ends)))
     peaks: list[Peak | None] = [None] * len(ends)
     for _ in range(_PEAKS.newton_steps):
-        measured = zip(left, *_measure(joint, tops[left], factor, free), strict=True)
-        found = [(i, value, _peak(tops[i, free], value, slope, bend, factor)) for i, value, slope, bend in measured]
-        rising = [(i, tops[i, free].copy(), value, peak) for i, value, peak in found if peak is not None]
-        for i, *_, peak in rising:
-            tops[i, free] = peak.position
-        heights = joint(tops[[i for i, *_ in rising]])[0] if rising else ()
-        left = []
-        for (i, start, value, peak), height in zip(rising, heights, strict=True):
+        if not left:
+            break
+        starts, rising = tops[left], []
+        values, gradients, curvatures = _measure(joint, starts, factor, free)
+        measured = zip(starts, values, gradients, curvatures, strict=True)
+        found = [_peak(start[free], value, slope, bend, factor) for start, value, slope, bend in measured]
+        for i, peak in zip(left, found, strict=True):
+            tops[i, free] = tops[i, free] if peak is None else peak.position
+        heights = joint(tops[left])[0]
+        for i, start, value, height, peak in zip(left, starts, values, heights, found, strict=True):
+            if peak is None:
+                continue
             rounding = 16.0 * float(joint.precision.eps) * abs(value)
             if abs(height - peak.value) <= _PEAKS.bent * tolerance_of(joint.precision) + rounding:
                 peaks[i] = peak
             elif height > value:
-                left.append(i)
+                rising.append(i)
             elif height > value - _PEAKS.same_height:
-                peaks[i] = replace(peak, position=start, value=value)
-        if not left:
-            break
+                peaks[i] = replace(peak, position=start[free], value=value)
+        left = rising
     return peaks
 
 
