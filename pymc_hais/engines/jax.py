@@ -148,6 +148,9 @@ class JaxEngine(SharedEngine):
         self._cores = os.cpu_count() or 1
         self._n_rows, self._width = len(inputs), width
         self._starts_dense = 1 < n_dims <= CHEAP_DENSE and self.kernel.step_size is None
+        # Compiling a costly density once more, for scales, takes longer than moving with a diagonal matrix of them.
+        is_costly = self.grain(_PARTICLES) <= COSTLY or n_dims**2 <= width
+        self._moves_dense = self._starts_dense and is_costly
         self._noise = build_noise(jnp, n_dims - self.kernel.n_sites, _keep, _log, self.kernel.n_uniforms)
         self._programs: dict[tuple, Any] = {}
         self._compiling = threading.Lock()
@@ -207,8 +210,7 @@ class JaxEngine(SharedEngine):
         self, state: ParticleState, inputs: Sequence[np.ndarray], segment: Segment, keys: np.ndarray
     ) -> tuple[ParticleState, Sequence[SegmentTrace]]:
         """Run a segment; return the trace of each tile."""
-        # Compiling a costly density for scales takes longer than moving with a diagonal matrix of them.
-        if segment.metric.ndim == 1 and self._starts_dense and self.grain(_PARTICLES) <= COSTLY:
+        if segment.metric.ndim == 1 and self._moves_dense:
             segment = segment._replace(metric=np.diag(segment.metric))
         shape, steps = state.log_ratio.shape, _pad_steps(segment, state.position.dtype)
         tiles = self._tiles(shape)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.populations import run_segment, state_of
 from tests.toys import HAS_JAX
 
 if HAS_JAX:
@@ -162,3 +163,25 @@ def test_a_value_that_a_step_uses_often_is_computed_once():
     engine.start(np.zeros((1, 4, 2)), (), np.zeros((1, 2), np.uint32))
     (program,) = engine._programs.values()
     assert program.as_text().count("constant(0.640625)") == 1
+
+
+@pytest.mark.parametrize(("width", "n_programs"), [(8, 2), (9, 1)])
+def test_scales_have_a_program_of_their_own_where_a_matrix_is_wider_than_the_density(width, n_programs):
+    """Compiling a transition once more takes longer than moving with a diagonal matrix of 3 x 3 scales."""
+    import jax.numpy as jnp
+
+    from pymc_hais.engines.jax import JaxEngine
+
+    def density(x):
+        return -0.5 * jnp.sum(x * x), -jnp.sum(jnp.cosh(x)), -x, -jnp.sinh(x)
+
+    engine, scales = JaxEngine(density, [], 3, width=width), np.array([0.3, 1.7, 0.8])
+    ends = [segment_from_zero(engine, metric) for metric in (np.diag(scales), scales)]
+    assert len(engine._programs) == n_programs
+    np.testing.assert_allclose(*ends, rtol=1e-12)
+
+
+def segment_from_zero(engine, metric):
+    state = state_of(engine, np.zeros((4, 3)), np.zeros(2, np.uint32))
+    settings = np.array([0.0, 0.5, 1.0]), np.full(2, 0.9), np.full(2, 0.5)
+    return run_segment(engine, state, *settings, metric, np.zeros(2, np.uint32))[0].position
