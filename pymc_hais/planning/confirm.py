@@ -65,9 +65,9 @@ class Witness(NamedTuple):
     n_families: float  # effective number of prior draws that its particles descend from
     run: AnnealingRun
 
-    def excess(self, log_z: float, se: float) -> float:
-        """Return how far its log Z is above another one with this standard error, in errors of the difference."""
-        return (self.log_z - log_z) / float(np.hypot(1.0 / np.sqrt(max(self.n_families, 1.0)), se))
+    def excess(self, log_z: float, n_families: float) -> float:
+        """Return how far its log Z is above that of particles of so many families, in errors of the difference."""
+        return (self.log_z - log_z) / float(np.sqrt(1.0 / max(self.n_families, 1.0) + 1.0 / max(n_families, 1.0)))
 
 
 def is_one_hill(problem: Problem) -> bool:
@@ -103,7 +103,11 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
     if witness is None and (n_draws >= 30.0 or first.length * _PARTICLES > most):
         return Confirmation(n_draws, say_missing(log_z, expected) if expected - log_z > allowed else None)
     witness = witness or anneal_few(problem, first.plan, first.runner)
-    excess = witness.excess(log_z, 1.0 / float(np.sqrt(max(fitted.n_families, 1.0))))
+    excess = witness.excess(log_z, fitted.n_families)
+    if excess > ERRORS:
+        # A pilot adapts while it estimates, in few stages: a population along the fit's own schedule errs less.
+        own = anneal_few(tried.problem, tried.plan, tried.runner)
+        log_z, excess = own.log_z, witness.excess(own.log_z, own.n_families)
     if excess > ERRORS:
         reason = (
             f"{witness.run.log_weights.size} particles that were annealed from {problem.label} in {first.length:,} "
