@@ -69,7 +69,7 @@ def icar(seed, n_rows=6, n_columns=5):
 @cache
 def integrated(build):
     """Return a model, its log Z, and the result of a default call."""
-    model, truth = build(1)
+    model, truth = build(1, 4, 4)
     return model, truth, *estimate(model)
 
 
@@ -86,7 +86,7 @@ def test_areas_are_integrated_out(build):
 def test_areas_go_on_from_a_plan(tmp_path):
     *_, idata = integrated(icar)
     save_plan(idata, tmp_path / "plan")
-    other, other_truth = icar(7)
+    other, other_truth = icar(7, 4, 4)
     planned, again = estimate(other, plan=tmp_path / "plan", target_se=None, random_seed=2)
     assert_right(planned, other_truth)
     assert "the mode" in again["posterior"].attrs["reference"]  # so in the coordinates of the areas
