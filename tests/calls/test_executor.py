@@ -138,6 +138,13 @@ def spawn(n):
     return ProcessPoolExecutor(n, mp_context=multiprocessing.get_context("spawn"))
 
 
+def forked_from_a_server(n):
+    """Return a pool of processes that know no engine, but need not import the package: their server has done so."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pymc_hais.calls.sample", "jax"])
+    return ProcessPoolExecutor(n, mp_context=context)
+
+
 @pytest.fixture
 def submitted(monkeypatch):
     """The names of all jobs that are handed over, and whether the engine went with them."""
@@ -168,7 +175,7 @@ def shares(monkeypatch):
     return told, watchers
 
 
-LONG = {**FIXED, "draws": 1000, "chains": 8, "n_temperatures": 300}
+LONG = {**FIXED, "draws": 500, "chains": 8, "n_temperatures": 300}
 
 
 @pytest.mark.exhaustive
@@ -202,7 +209,7 @@ def test_what_a_killed_process_had_is_annealed_again_and_nothing_else(tmp_path, 
 
     shares[1].append(kill)
     monkeypatch.setattr(module._Queue, "_submit", watch)
-    with spawn(2) as pool, caplog.at_level(logging.WARNING, logger="pymc"):
+    with forked_from_a_server(2) as pool, caplog.at_level(logging.WARNING, logger="pymc"):
         same_bits(plain, call(executor=pool, checkpoint=tmp_path))
     names = [name for name, _ in submitted]
     assert len(set(names)) == 8 < len(names)
@@ -236,7 +243,7 @@ def test_a_job_that_always_kills_its_process_lets_the_others_finish_and_is_one_e
     monkeypatch.setattr(module.Task, "make", property(deadly))
     monkeypatch.setattr(module, "_ATTEMPTS", 2)  # a process takes seconds to start
     message = r"lost 2 times .* with 3 of 4 tiles finished\. They are kept: the same call with checkpoint="
-    with spawn(1) as pool, pytest.raises(RuntimeError, match=message):
+    with forked_from_a_server(1) as pool, pytest.raises(RuntimeError, match=message):
         call(executor=pool, checkpoint=tmp_path)
     monkeypatch.undo()
     assert len(list(tmp_path.glob("round*.npz"))) == 3
@@ -281,10 +288,10 @@ def client(request):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Dask's own, of which there are many
 def test_dask_gives_the_same_bits(client, tmp_path):
-    call = sample(shared(bits.regression), **LONG)
+    call = sample(shared(bits.regression), **{**LONG, "draws": 200, "chains": 4, "n_temperatures": 30})
     plain = call()
     same_bits(plain, call(executor=client.get_executor(), checkpoint=tmp_path))
-    rows = held_out(shared(bits.one_row), {"x": ROWS}, chains=2)
+    rows = held_out(shared(bits.one_row), {"x": ROWS[:9]}, chains=2, target_se=None, max_temperatures=16)
     same_bits(rows(), rows(executor=client.get_executor()))
 
 
