@@ -194,7 +194,7 @@ def by_chains(**kwargs):
 
 @pytest.mark.slow
 def test_steps_of_chains_that_scatter_widely_have_not_converged():
-    _, excess, result = by_chains(optimizer=pm.sgd(learning_rate=0.85), batch_size=1, n_steps=8000)
+    _, excess, result = by_chains(optimizer=pm.sgd(learning_rate=0.85), batch_size=1, n_steps=2000)
     assert not excess < 2.0  # their mean is far off, or one of them has overflowed
     assert result["learning"].attrs["converged"] == 0
 
