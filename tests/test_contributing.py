@@ -14,7 +14,7 @@ from tests.front_door import assert_right, estimate
 from tests.goodness_of_fit.test_spread import draws_of, normal
 from tests.kernels.targets import METRICS, MIX, is_seen, move, needs_jax, observables, skewed_toy
 from tests.mutants import mutate
-from tests.quick import TRUTH, one_mean
+from tests.quick import TRUTH, one_mean, shared
 from tests.results.plots.drawn import BACKENDS, close, needs, numbers
 from tests.statistical import assert_mean
 
@@ -65,7 +65,7 @@ def test_without_its_flip_the_kernel_does_not(skeleton):
 
 
 def test_the_kernel_finds_log_z(skeleton):
-    found, _ = estimate(one_mean(), kernel=skeleton("A new kernel").GuidedWalk(), **QUICK)
+    found, _ = estimate(shared(one_mean), kernel=skeleton("A new kernel").GuidedWalk(), **QUICK)
     assert_right(found, TRUTH)
     assert found.se < 0.1
 
@@ -73,7 +73,7 @@ def test_the_kernel_finds_log_z(skeleton):
 @pytest.mark.slow
 def test_the_reference_finds_log_z(skeleton):
     reference = skeleton("A new reference").Logistic(np.array([1.0]), np.array([1.5]))
-    found, idata = estimate(one_mean(), reference=reference, **QUICK)
+    found, idata = estimate(shared(one_mean), reference=reference, **QUICK)
     assert_right(found, TRUTH)
     assert found.se < 0.1
     assert idata["posterior"].attrs["reference"] == "a logistic distribution"
@@ -84,11 +84,11 @@ def test_the_finding_is_made_where_it_applies_and_only_there(skeleton, monkeypat
     skeleton("A new finding")
     # Three steps, the last of which is hard; evenly spaced ones share it.
     uneven, even = [0.0, 0.001, 0.002, 1.0], np.linspace(0.0, 1.0, 33) ** 3
-    found, _ = estimate(one_mean(), schedule=uneven, **QUICK)
+    found, _ = estimate(shared(one_mean), schedule=uneven, **QUICK)
     (finding,) = (one for one in found.findings if one.name == "hard_step")
     assert finding.severity == "warning"
     assert finding.message.startswith("Step 3 of 3 has ")
-    found, _ = estimate(one_mean(), schedule=even, **QUICK)
+    found, _ = estimate(shared(one_mean), schedule=even, **QUICK)
     assert "hard_step" not in [one.name for one in found.findings]
 
 
@@ -105,7 +105,7 @@ def test_the_statistic_finds_a_shift_and_leaves_exact_draws_alone(skeleton):
 def test_the_plot_draws_the_numbers_of_the_run(skeleton):
     plot = skeleton("A new plot").plot_tuning
     assert "plot_collection : PlotCollection" in plot.__doc__
-    _, idata = estimate(one_mean(), **QUICK)
+    _, idata = estimate(shared(one_mean), **QUICK)
     for backend in BACKENDS:
         needs(backend)
         collection = plot(idata, backend=backend)
@@ -126,7 +126,7 @@ def test_the_strategy_is_tried_and_taken_where_it_needs_less_work(skeleton, monk
     module, from_prior = skeleton("A new strategy"), {"reference": "prior", **QUICK}
 
     def seen(**options):
-        found, idata = estimate(one_mean(), **options)
+        found, idata = estimate(shared(one_mean), **options)
         assert_right(found, TRUTH)
         attrs = idata["posterior"].attrs
         return idata, "n_leapfrog=4" in attrs["kernel"], attrs["reference_reason"]
