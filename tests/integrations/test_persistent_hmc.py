@@ -66,7 +66,7 @@ def test_agrees_with_nuts_on_eight_schools(settings):
 @functools.cache
 def nuts_on_schools():
     with schools():
-        return pm.sample(1000, nuts_sampler="pymc", target_accept=0.95, random_seed=2, **QUIET)
+        return pm.sample(700, tune=500, nuts_sampler="pymc", target_accept=0.95, random_seed=2, **QUIET)
 
 
 def cut_prior():
