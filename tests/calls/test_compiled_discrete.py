@@ -110,7 +110,7 @@ def odds_error(graph, model, rng):
     return worst
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.few(2)
 @pytest.mark.parametrize("seed", seeds(4, 20, 30))
 def test_odds_are_right_where_the_first_data_had_no_interactions(seed):

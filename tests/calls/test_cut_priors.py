@@ -91,7 +91,7 @@ def test_transforms_that_keep_everything_are_not(name):
     assert unnormalised_priors(modelled(WHOLE[name])) == []
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reference"),

@@ -98,6 +98,7 @@ def most_of(names, fast):
     return [name for number, name in enumerate(names) if number % 37 and name not in fast]
 
 
+@pytest.mark.every(3)
 @pytest.mark.few(2)
 @pytest.mark.parametrize(("name", "how"), slow_but(FAST_CELLS, CELLS, most_of(CELLS, FAST_CELLS)))
 def test_a_free_variable_is_compiled_or_refused(name, how):
@@ -108,6 +109,7 @@ def test_a_free_variable_is_compiled_or_refused(name, how):
     has_normal_fields(model)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", slow_but((), sorted(OTHERS), most_of(sorted(OTHERS), {"ZeroSumNormal"})))
 def test_a_default_call_answers_or_refuses(name):
     run(free(name, "dims"))
@@ -137,6 +139,7 @@ OBSERVED = [(name, missing) for name in sorted(OTHERS) for missing in (False, Tr
 FAST_OBSERVED = [("Censored", True)]
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("name", "missing"), slow_but(FAST_OBSERVED, OBSERVED, most_of(OBSERVED, FAST_OBSERVED)))
 def test_an_observed_variable_is_compiled_or_refused(name, missing):
     model = observed(name, missing)

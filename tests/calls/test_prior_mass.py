@@ -85,7 +85,7 @@ def model_and_truth(name):
     return MODELS[name]()
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reference"),

@@ -45,7 +45,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("n_steps", [1, 10])
 @pytest.mark.parametrize("name", KERNELS)

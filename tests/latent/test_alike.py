@@ -170,7 +170,7 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.few(4)
 @pytest.mark.parametrize("name", ALIKE)
 def test_few_rows_have_the_integral_of_all(name, found):
@@ -179,7 +179,7 @@ def test_few_rows_have_the_integral_of_all(name, found):
     assert found == [n_rows]
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.few(4)
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_rows_that_differ_stay(name, found):

@@ -49,7 +49,7 @@ def held(model, *names):
 # units --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 @pytest.mark.parametrize(
     ("name", "units"),
     slow_but(
@@ -167,7 +167,7 @@ def test_heavy_tails_are_not_taken_for_what_is_not_seen(heavy):
     assert fit(model, {"y": heavy[:, None]}, ["mu", "sigma"], METHODS["score"])["converged"]
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.few(5)
 @pytest.mark.parametrize("first", [0.3, 1.0])
 @pytest.mark.parametrize("make", [pm.momentum, pm.sgd, pm.adam])

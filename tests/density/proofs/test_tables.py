@@ -132,7 +132,7 @@ MERGED += [joined_rows_of_columns, a_column_that_is_set, columns_that_are_increa
 MERGED += [a_column_that_is_the_same_in_all_rows]
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.parametrize("build_model", slow_but([logistic, mixture, ordered_logistic], MERGED))
 def test_the_density_of_different_rows_is_the_same(build_model, monkeypatch):
     whole, merged, graph = both(made(build_model), monkeypatch)
@@ -194,7 +194,7 @@ def test_operations_on_several_rows_at_once_are_refused(mixed):
     assert find_rows([mixed.sum()], [MATRIX, COLUMN], 2) is None
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(12)
 @pytest.mark.parametrize("seed", seeds(1, 30, 220))
 def test_random_models_of_merged_rows_are_the_same(seed, monkeypatch):
     monkeypatch.setattr("pymc_hais.density.rewrites.simplification.LIFTED_SIZE", ROWS)

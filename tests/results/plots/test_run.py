@@ -170,7 +170,7 @@ def test_an_infinite_error_reaches_the_edge(idata):
     close()
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(4)
 @pytest.mark.few(5)
 @pytest.mark.parametrize("plot", PLOTS)
 def test_visuals_can_be_changed_left_out_and_drawn_into_again(plot, idata, backend):
