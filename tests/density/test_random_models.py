@@ -134,7 +134,7 @@ def is_close(value, expected, size):
     return value == expected or abs(value - expected) <= RTOL * (1.0 + size)
 
 
-@pytest.mark.every(18)
+@pytest.mark.every(9)
 @pytest.mark.parametrize("seed", seeds(FAST, SLOW, EVERY))
 def test_random_models_have_pymcs_density_and_gradient(seed):
     comparison = Comparison(build(seed, depth=1 if seed < FAST else 2))

@@ -105,7 +105,7 @@ def test_pairs_of_a_torus_count_once(size, n_pairs):
     assert ones == pytest.approx([n_pairs])
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(3)
 @pytest.mark.few(5)
 @pytest.mark.parametrize("periodic", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 3])

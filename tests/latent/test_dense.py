@@ -165,7 +165,6 @@ def scaled_again(z):
     return pm.math.dot(X, z * pm.HalfNormal("other", 1.0))
 
 
-@pytest.mark.every(3)
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_what_is_a_linear_predictor(name):

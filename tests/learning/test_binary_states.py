@@ -180,7 +180,7 @@ def test_a_form_is_quadratic_by_its_graph_or_not_at_all(write, is_proven):
 
 
 @pytest.mark.few(3)
-@pytest.mark.every(7)
+@pytest.mark.every(3)
 @BY_MODEL
 @pytest.mark.parametrize("beta", [1.0, 0.3])
 def test_enumeration_gives_the_exact_moments(build, beta):
@@ -204,7 +204,7 @@ def test_selection_leaves_out_what_is_not_selected(build):
     np.testing.assert_allclose(found, moments(posterior(truncated)), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.every(7)
+@pytest.mark.every(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("build", [sparse_coding, noisy_or], ids=lambda build: build.__name__)
 @pytest.mark.parametrize("n_units", [None, 3, N_UNITS])

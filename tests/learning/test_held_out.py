@@ -42,7 +42,7 @@ def before(tree, step):
     return at, told["held_out"].item(), told["held_out_mcse"].item(), told["held_out_sem"].item()
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("after", COMPARED)
 def test_the_mean_of_the_rows_is_exact_within_its_error_at_every_step(fitted, after):

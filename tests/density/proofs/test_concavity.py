@@ -62,7 +62,6 @@ def test_regressions_of_one_hill_are_proven(name):
     assert not proven(regression(CONCAVE[name], lambda: pm.Cauchy("b", 0.0, 1.0, shape=3)))
 
 
-@pytest.mark.every(2)
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", NOT_PROVEN)
 def test_nothing_else_is(name):
@@ -137,14 +136,12 @@ def is_concave_in_chain(model):
     return concavity.is_concave_in(model, build_layout(model), ["h"])
 
 
-@pytest.mark.every(2)
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", CONCAVE_IN_A_CHAIN)
 def test_chains_of_one_hill_are_proven_whatever_the_other_variables_are(name):
     assert is_concave_in_chain(chain(CONCAVE_IN_A_CHAIN[name]))
 
 
-@pytest.mark.every(2)
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", NOT_PROVEN_IN_A_CHAIN)
 def test_no_other_chain_is(name):
@@ -170,7 +167,6 @@ def test_areas_have_one_hill_beside_a_chain_unless_they_depend_on_it(name):
     assert concavity.is_concave_in(model, build_layout(model), ["x"])
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize(
     "name", slow_but({"binomial", "dispersion"}, [*CONCAVE, "dispersion", "volatility with heavy tails"])
 )

@@ -35,7 +35,7 @@ def n_clipped(graph):
     return sum(isinstance(scalar_op(one), Clip) for one in ancestors([graph]) if one.owner)
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(3)
 @pytest.mark.few(3)
 @pytest.mark.parametrize("kernel", [pm.gp.cov.Matern32, pm.gp.cov.ExpQuad])
 @pytest.mark.parametrize("name", KERNELS)

@@ -48,7 +48,6 @@ CHOICES = {
 }  # fmt: skip
 
 
-@pytest.mark.every(2)
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", CHOICES)
 def test_the_terms_are_counted_beforehand(name):

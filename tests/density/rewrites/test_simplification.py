@@ -75,7 +75,7 @@ def test_numba_takes_them(name):
 
 
 @pytest.mark.few(3)
-@pytest.mark.every(6)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", slow_but({*FAST, *FACTORISED, *COUNTED, "ordered_logistic", "categorical"}, MODELS))
 def test_no_large_constant_stays_in_the_graph(name):
     _, graph = build(name)

@@ -70,7 +70,7 @@ def largest(output):
     return max(int(np.prod(node.outputs[0].type.shape)) for node in graph.toposort())
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(2)
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", PREDICTORS)
 def test_fewer_rows_have_the_same_sum_and_gradients(name):

@@ -77,7 +77,6 @@ def flips(function, state):
     return np.array(gains)
 
 
-@pytest.mark.every(3)
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", [*EXACT, *BENT])
 def test_the_values_are_those_of_the_graph_as_written(name):
@@ -88,7 +87,6 @@ def test_the_values_are_those_of_the_graph_as_written(name):
         np.testing.assert_allclose(slopes[:2], gradient[:2], rtol=1e-7, atol=1e-12)
 
 
-@pytest.mark.every(3)
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", EXACT)
 def test_slopes_are_the_differences_of_flips(name):
