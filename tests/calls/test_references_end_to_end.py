@@ -38,7 +38,7 @@ class Logistic:
         return (-x / 1.5 - 2 * pt.softplus(-x / 1.5) - np.log(1.5)).sum()
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize(
     "reference",
     [

@@ -145,7 +145,6 @@ WRONG = {
 }
 
 
-@pytest.mark.every(2)
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", sorted(set(WRONG) - {"LKJ without its Jacobian"}))  # the longest; over seeds below
 def test_wrong_priors_are_refused_by_name(name):
@@ -208,7 +207,7 @@ def test_right_priors_pass(name):
     audit(modelled(RIGHT[name]))
 
 
-@pytest.mark.every(16)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("n_seeds", slow_but([], [1, 5], [5]))
 @pytest.mark.parametrize("name", [*RIGHT, *MODELS])
 def test_right_priors_pass_whatever_the_seed(name, n_seeds):

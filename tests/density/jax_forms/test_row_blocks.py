@@ -132,7 +132,7 @@ def assert_same(whole, cut):
         np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-10 * scale)
 
 
-@pytest.mark.every(4)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("build_model", slow_but([mixture], CUT))
 def test_a_density_in_blocks_of_rows_is_the_same(build_model, monkeypatch):
     whole, cut, is_cut = both(made(build_model), monkeypatch)
