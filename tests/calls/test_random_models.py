@@ -111,7 +111,7 @@ def test_the_oracle_sums_codes(n_values, penalty):
 # Default calls ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.every(16)
+@pytest.mark.every(8)
 @pytest.mark.parametrize("seed", slow_but((), [11, *range(11), 12, 13, *range(14, 60), 713654582], range(14, 60)))
 def test_what_is_not_flagged_is_right(seed):
     case = random_model(seed)
