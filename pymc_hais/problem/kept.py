@@ -56,11 +56,15 @@ def find_integrated(model: Model) -> Integrated | None:
 def find_problem(
     model: Model, identity: ModelIdentity, reference: Any, compiler: Compiler, takes_fit: bool
 ) -> Problem | None:
-    """Find the problem that an earlier call compiled for the model as it is now, and checked."""
-    recipe = _recipe(reference, compiler, takes_fit)
+    """Find the problem that an earlier call compiled for the model as it is now, and checked.
+
+    Whoever names a backend (an extension names the one of its result) also gets what was compiled for it by default.
+    """
+    recipe, by_default = (_recipe(reference, one, takes_fit) for one in (compiler, replace(compiler, backend=None)))
     for built_from, problem in _of_models.get(model, ()):
         assert problem.identity is not None
-        if built_from == recipe and not problem.identity.difference(identity):
+        is_same = built_from == recipe or (built_from == by_default and problem.engine.backend == compiler.backend)
+        if is_same and not problem.identity.difference(identity):
             return replace(problem, model=model, engine=renew(problem.engine, compiler.cores, compiler.clock))
     return None
 

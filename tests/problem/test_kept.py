@@ -64,6 +64,17 @@ def test_a_second_call_compiles_nothing_and_gives_the_same(caplog):
     assert estimate(run(build_model())) == estimate(first)  # of a model that nothing is known of
 
 
+def test_an_extension_of_a_default_call_compiles_nothing():
+    model = build_model()
+    first = run(model, backend=None)
+    assert first["posterior"].attrs["backend"] == "jax"
+    kept = pymc_hais.extend(first, chains=1, model=model, random_seed=5, progressbar=False)
+    assert kept["posterior"].attrs["compile_time"] == first["posterior"].attrs["compile_time"]
+    assert find_problem(model, identify(model), "prior", Compiler(backend="numba"), True) is None
+    anew = pymc_hais.extend(first, chains=1, model=build_model(), random_seed=5, progressbar=False)
+    np.testing.assert_array_equal(kept["posterior"]["mu"], anew["posterior"]["mu"])
+
+
 @pytest.mark.slow
 def test_new_data_count():
     model, y = build_model(), [2.0, 3.1, -0.4]
