@@ -148,9 +148,10 @@ class JaxEngine(SharedEngine):
         self._cores = os.cpu_count() or 1
         self._n_rows, self._width = len(inputs), width
         self._starts_dense = 1 < n_dims <= CHEAP_DENSE and self.kernel.step_size is None
-        # Compiling a costly density once more, for scales, takes longer than moving with a diagonal matrix of them.
-        is_costly = self.grain(_PARTICLES) <= COSTLY or n_dims**2 <= width
-        self._moves_dense = self._starts_dense and is_costly
+        # A second program, for scales, takes seconds to compile.  A diagonal matrix of them takes less time where the
+        # density is costly, or has an array that is as large.
+        is_small = self.grain(_PARTICLES) <= COSTLY or n_dims**2 <= width
+        self._moves_dense = self._starts_dense and is_small
         self._noise = build_noise(jnp, n_dims - self.kernel.n_sites, _keep, _log, self.kernel.n_uniforms)
         self._programs: dict[tuple, Any] = {}
         self._compiling = threading.Lock()

@@ -59,10 +59,10 @@ def say_missing(log_z: float, expected: float) -> str:
 
 
 class Witness(NamedTuple):
-    """The result of a small population from the prior."""
+    """The result of a small population, from the prior or from a fit."""
 
     log_z: float
-    n_families: float  # effective number of prior draws that its particles descend from
+    n_families: float  # effective number of first draws that its particles descend from
     run: AnnealingRun
 
     def excess(self, log_z: float, n_families: float) -> float:
@@ -83,7 +83,8 @@ def is_one_hill(problem: Problem) -> bool:
 def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confirmation:
     """Compare a fitted start with the pilot from the prior and, if this is not conclusive, with a small population.
 
-    A ``witness``, if there is one already, is asked instead of the pilot and of another population.
+    A ``witness``, if there is one already, is asked instead of the pilot and of another population.  Before a witness
+    refutes the fit, it is compared with a population along the fit's own schedule.
     """
     problem = first.problem
     (fitted,), (pilot,) = tried.pilots, first.pilots
@@ -93,6 +94,7 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
     if expected - log_z <= allowed and is_one_hill(problem):
         return Confirmation(np.inf)
     # Where the pilot has found more than the fit, or what confirms the fit was fitted, something else has to decide.
+    # Few draws are counted then, and chains are annealed after the rounds.
     enough = np.inf if expected - log_z <= allowed and witness is None else FEWEST_FAMILIES - 1.0
     n_draws = pilot.n_families if abs(expected - log_z) <= allowed and witness is None else 0.0
     sampling = tried.runner.sampling
@@ -105,9 +107,11 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
     witness = witness or anneal_few(problem, first.plan, first.runner)
     excess = witness.excess(log_z, fitted.n_families)
     if excess > ERRORS:
-        # A pilot adapts while it estimates, in few stages: a population along the fit's own schedule errs less.
+        # A pilot adapts while it estimates, in few stages: a population along the fit's own schedule errs less.  It
+        # counts if it finds as much as the witness, or descends from as many draws.
         own = anneal_few(tried.problem, tried.plan, tried.runner)
-        log_z, excess = own.log_z, witness.excess(own.log_z, own.n_families)
+        if own.log_z >= witness.log_z or own.n_families >= min(witness.n_families, FEWEST_FAMILIES):
+            log_z, excess = own.log_z, witness.excess(own.log_z, own.n_families)
     if excess > ERRORS:
         reason = (
             f"{witness.run.log_weights.size} particles that were annealed from {problem.label} in {first.length:,} "
@@ -118,7 +122,7 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
 
 
 def anneal_few(problem: Problem, plan: Plan, runner: Runner) -> Witness:
-    """Anneal a small population along the prior's own schedule."""
+    """Anneal a small population along a start's own schedule."""
     tile = problem.engine.tile(PILOT_PARTICLES)
     # A multiple of the particles that JAX moves together in pilots: any other number needs a program of its own.
     chains, draws = (1, tile * -(-_PARTICLES // tile)) if tile > 1 else (2, _PARTICLES // 2)

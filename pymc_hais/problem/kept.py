@@ -58,7 +58,8 @@ def find_problem(
 ) -> Problem | None:
     """Find the problem that an earlier call compiled for the model as it is now, and checked.
 
-    Whoever names a backend (an extension names the one of its result) also gets what was compiled for it by default.
+    A call that names a backend also finds what a default call compiled for that backend.  An extension names the
+    backend of its result.
     """
     recipe, by_default = (_recipe(reference, one, takes_fit) for one in (compiler, replace(compiler, backend=None)))
     for built_from, problem in _of_models.get(model, ()):

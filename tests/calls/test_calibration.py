@@ -7,7 +7,7 @@ from scipy import stats
 from benchmarks.calibration import CASES, calibrate, calibrate_rows
 
 #: Pilots, runs that each of them serves, and the size of a run.
-N_PILOTS, N_RUNS = 40, 9
+N_PILOTS, N_RUNS = 80, 5
 N = N_PILOTS * N_RUNS
 SIZE = {"draws": 100, "chains": 4, "target_se": 0.1, "progressbar": False}
 #: What is promised, and the probability that a promise which is just kept fails its test.

@@ -289,7 +289,7 @@ def test_an_interrupt_of_a_later_round_keeps_the_earlier_ones_and_the_call_goes_
 
 
 #: Long enough to be killed on the way.
-KILLED = {**CALL, "max_temperatures": 800}
+KILLED = {**CALL, "max_temperatures": 2000}
 SCRIPT = """
 import sys
 import pymc_hais

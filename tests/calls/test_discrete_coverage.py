@@ -11,10 +11,10 @@ from examples import ising
 from tests import discrete_truth as truth
 
 #: Pilots, and runs that each of them serves.
-N_PILOTS, N_RUNS = 25, 4
+N_PILOTS, N_RUNS = 50, 2
 #: What is promised, and the probability that a promise which is just kept fails its test.
 COVERAGE, RATIO, LEVEL = (0.93, 0.97), (0.8, 1.4), 1e-3
-SIZE = {"draws": 100, "chains": 4, "target_se": 0.15, "progressbar": False}
+SIZE = {"draws": 200, "chains": 4, "target_se": 0.1, "progressbar": False}
 
 pytestmark = pytest.mark.slow
 

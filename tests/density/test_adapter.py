@@ -119,14 +119,14 @@ def assert_same_distribution(ours, theirs):
         assert stats.ks_2samp(a, b).pvalue > FALSE_ALARM
 
 
-# Tests of the same models: to set one up takes longer than a test.
-@pytest.mark.every(8, start=1)
+# The slow tests take the same models, as far as they can: setting one up takes longer than a test of it.
+@pytest.mark.every(4, start=1)
 @pytest.mark.parametrize("name", EVERY)
 def test_density_and_gradient_are_pymcs(name):
     assert_density_is_pymcs(adapted(name))
 
 
-@pytest.mark.every(8, start=1)
+@pytest.mark.every(4, start=1)
 @pytest.mark.parametrize("name", EVERY)
 def test_layout_is_that_of_the_value_variables(name):
     case = adapted(name)
@@ -138,7 +138,7 @@ def test_layout_is_that_of_the_value_variables(name):
     np.testing.assert_array_equal(case.layout.flatten(list(unflat.values())), case.positions)
 
 
-@pytest.mark.every(8, start=1)
+@pytest.mark.every(4, start=1)
 @pytest.mark.parametrize("name", EVERY)
 def test_evaluated_prior_draws_pass_every_check(name):
     """The screening's false-alarm level is 1e-5 a model; what it suspects, the audit clears with one of 1e-6."""
@@ -151,7 +151,7 @@ def test_evaluated_prior_draws_pass_every_check(name):
         assert find_mismatches(case.model, case.layout, prior, np.random.SeedSequence(3)) == []
 
 
-@pytest.mark.every(8, start=1)
+@pytest.mark.every(4, start=1)
 @pytest.mark.parametrize("name", EVERY)
 def test_outputs_are_pymcs(name):
     case = adapted(name)
@@ -178,7 +178,7 @@ def test_prior_draws_are_those_of_pymc(name):
         assert_same_distribution(ours[rv.name], draws)
 
 
-@pytest.mark.every(8, start=1)
+@pytest.mark.every(4, start=1)
 @pytest.mark.parametrize("name", EVERY)
 def test_draws_are_batched_and_repeatable(name):
     case = adapted(name)

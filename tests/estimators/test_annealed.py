@@ -265,11 +265,12 @@ CASES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_chains", "n_particles", "first_sigma", "second_sigma"), CASES)
 def test_a_95_percent_interval_covers_95_percent(n_chains, n_particles, first_sigma, second_sigma):
+    # At a true coverage of 0.95 the share of 3000 replicates leaves 0.93 to 0.97 with probability 5e-7.
     rng = np.random.default_rng(11)
     sizes = (n_chains, n_particles, first_sigma, second_sigma)
-    estimates = [estimate_log_z(synthetic(rng, *sizes)) for _ in range(1500)]
-    covered = sum(estimate.lower <= 0.0 <= estimate.upper for estimate in estimates)
-    assert stats.binomtest(int(covered), len(estimates), 0.95).pvalue > 5e-7
+    estimates = [estimate_log_z(synthetic(rng, *sizes)) for _ in range(3000)]
+    covered = np.mean([estimate.lower <= 0.0 <= estimate.upper for estimate in estimates])
+    assert 0.93 <= covered <= 0.97
     errors, ses = np.array([(estimate.value, estimate.mc_se) for estimate in estimates]).T
     # Scores: where the weights of a run look light-tailed by chance its error is small, and its square counts too much.
     np.testing.assert_allclose(np.sqrt(np.mean((errors / ses) ** 2)), 1.0, rtol=0.1)

@@ -183,7 +183,7 @@ def test_the_way_there_and_back_and_its_jacobian(case, kind):
     np.testing.assert_allclose(chart.log_jacobian(x[:1], sites), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.every(42, start=28)
+@pytest.mark.every(14)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "all", "averaged"])
 def test_the_density_is_the_model_s(case, kind):

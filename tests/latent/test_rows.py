@@ -6,7 +6,7 @@ import pymc.math as pmath
 import pytensor.tensor as pt
 import pytest
 from scipy.special import logsumexp
-from scipy.stats import chi2, multivariate_normal, norm
+from scipy.stats import multivariate_normal, norm
 
 import pymc_hais
 from pymc_hais.latent.integrated import integrate
@@ -105,7 +105,7 @@ MODELS = {
 }
 
 
-@pytest.mark.every(6, start=3)
+@pytest.mark.every(3)
 @pytest.mark.few(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_integral_is_the_density_over_that_of_the_rows(name):
@@ -167,7 +167,7 @@ OTHERS = {
 }  # fmt: skip
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(3)
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_proven_stays(name):
@@ -410,14 +410,12 @@ def test_other_starts_keep_all_variables():
 @pytest.mark.slow
 @pytest.mark.parametrize("centred", [True, False])
 def test_z_is_unbiased_and_its_error_is_right(centred):
-    model, truth, of_chains, z, idata = anova(centred), _log_evidence_of_unknown_scales(), [], [], None
-    for seed in range(12):
-        plan = idata if seed % 4 else None  # three are learnt, and each serves four runs
-        options = {"random_seed": seed, "target_se": None, "plan": plan, "progressbar": False, "quiet": True}
-        idata = pm.sample_hais(200, model=model, **options)
+    model, truth, of_chains, z = anova(centred), _log_evidence_of_unknown_scales(), [], []
+    for seed in range(20):
+        idata = pm.sample_hais(200, model=model, random_seed=seed, progressbar=False, quiet=True, target_se=None)
         estimate = pymc_hais.log_marginal_likelihood(idata)
         of_chains.append(np.exp(np.array(estimate.per_chain) - truth))
         z.append((estimate.value - truth) / estimate.se)
     assert idata["posterior"].attrs["integrated_out"] == "a"
     assert_mean(np.concatenate(of_chains), 1.0)
-    assert np.sum(np.square(z)) < chi2.isf(1e-3, len(z))
+    assert np.mean(np.square(z)) < 2.4  # chi-square of 20: 1e-3

@@ -70,6 +70,7 @@ def test_an_extension_of_a_default_call_compiles_nothing():
     assert first["posterior"].attrs["backend"] == "jax"
     kept = pymc_hais.extend(first, chains=1, model=model, random_seed=5, progressbar=False)
     assert kept["posterior"].attrs["compile_time"] == first["posterior"].attrs["compile_time"]
+    assert find_problem(model, identify(model), "prior", Compiler(backend="jax"), True) is not None
     assert find_problem(model, identify(model), "prior", Compiler(backend="numba"), True) is None
     anew = pymc_hais.extend(first, chains=1, model=build_model(), random_seed=5, progressbar=False)
     np.testing.assert_array_equal(kept["posterior"]["mu"], anew["posterior"]["mu"])

@@ -4,26 +4,21 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from scipy.special import logsumexp
-from scipy.stats import binom, norm
 
 from pymc_hais.planning.building import compile_first
 from pymc_hais.run.modes.beside_sites import climb_beside_sites, find_states
 from tests.front_door import assert_right, estimate
-from tests.run.test_modes import of_parts
+from tests.hills import hilly_model
 from tests.runs import build_run, call_of, still
 
 
 @pytest.mark.slow
 def test_modes_that_were_missed_beside_sites_are_annealed_from():
-    """A narrow hill in ten dimensions holds 99% of Z, and the first run has nothing of it."""
-    model, log_z = of_parts(10, [(1.0, 0.0, 1.0), (100.0, 0.01, 0.01)], 1.0)
-    with model:
-        pm.Normal("y", pm.Bernoulli("s", 0.4, shape=2).sum(), 1.0, observed=1.5)
-    log_z += logsumexp(binom.logpmf(np.arange(3), 2, 0.4) + norm.logpdf(1.5, np.arange(3)))
-    found, idata = estimate(model, draws=200)
+    """Two of four hills in 20 dimensions hold three quarters of Z, and the first run has nothing of them."""
+    drawn = hilly_model(1045)
+    found, idata = estimate(drawn.model)
     assert not [one for one in found.findings if one.severity == "error"], str(found)
-    assert_right(found, log_z)
+    assert_right(found, drawn.log_z)
     assert "had missed modes" in idata["posterior"].attrs["reference_reason"]
 
 
