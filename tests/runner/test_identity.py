@@ -272,27 +272,30 @@ def test_precision_shows():
         assert of(linear()) != before
 
 
-def told():
-    """Describe all models and pairs, as JSON."""
-    found = {name: of(build()) for name, build in MODELS.items()}
-    found |= {f"pair {name}": [describe(one) for one in pair] for name, pair in PAIRS.items()}
-    return json.dumps(found, sort_keys=True)
-
-
 @pytest.mark.slow
 def test_two_processes_write_the_same():
-    """This one, and another with hashes of its own, which order sets, and addresses of its own."""
-    script = "from tests.runner.test_identity import told; print(told())"
-    seed = "1" if os.environ.get("PYTHONHASHSEED") == "77" else "77"
-    other = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
-        env={**os.environ, "PYTHONHASHSEED": seed},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
+    """With hashes of their own, which order sets, and addresses of their own."""
+    script = (
+        "import json\n"
+        "from tests.runner.test_identity import MODELS, PAIRS, describe, of\n"
+        "told = {name: of(build()) for name, build in MODELS.items()}\n"
+        "told |= {f'pair {name}': [describe(one) for one in pair] for name, pair in PAIRS.items()}\n"
+        "print(json.dumps(told, sort_keys=True))"
     )
-    one, other = json.loads(told()), json.loads(other.stdout)
+    root = Path(__file__).parents[2]
+
+    def run(seed):
+        told = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
+        )
+        return json.loads(told.stdout)
+
+    one, other = run("1"), run("77")
     assert len(one) == len(MODELS) + len(PAIRS)
     assert one == other
