@@ -114,13 +114,13 @@ def _numba_cache_keys() -> MutableMapping:
     return CACHED_SRC_FUNCTIONS
 
 
-def implementations_of(kind: type) -> list[Callable]:
-    """Return the functions that are registered for an operation: its log density, and its forms in JAX and Numba."""
+def implementations_of(kind: type) -> list[tuple[type, Callable]]:
+    """Return an operation's log density and its forms in JAX and Numba, each after the class that registers it."""
     names = {"jax": "jax_funcify", "numba": "numba_funcify"}
     modules = ((sys.modules.get(f"pytensor.link.{linker}.dispatch.basic"), name) for linker, name in names.items())
     tables = [_logprob, *(getattr(module, name) for module, name in modules if hasattr(module, name))]
     # As `table.dispatch` finds them, which asks every class in the table whether it is an abstract one of this.
-    return [next(table.registry[base] for base in kind.__mro__ if base in table.registry) for table in tables]
+    return [next((base, table.registry[base]) for base in kind.__mro__ if base in table.registry) for table in tables]
 
 
 def unsupported_op(error: BaseException) -> str:

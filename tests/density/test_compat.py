@@ -160,7 +160,7 @@ def test_seeds_are_drawn_as_pymc_draws_them():
 
 def test_the_log_density_of_an_operation_is_found():
     op = pm.Normal.dist(0.0, 1.0).owner.op
-    assert _logprob.dispatch(type(op)) in compat.implementations_of(type(op))
+    assert _logprob.dispatch(type(op)) in [one for _, one in compat.implementations_of(type(op))]
 
 
 def test_the_transform_that_pymc_would_give():

@@ -266,6 +266,24 @@ def test_a_draw_from_the_prior_changes_nothing():
     assert of(model) == before
 
 
+@pytest.mark.slow
+def test_what_others_import_changes_nothing():
+    """Drawing imports forms in Numba of PyMC's own classes; the class of a `pm.CustomDist` is derived from these."""
+    program = (
+        "import sys\n"
+        "import pymc as pm\n"
+        "from tests.runner.test_identity import custom, of\n"
+        "before = of(custom())\n"
+        "assert 'pytensor.link.numba.dispatch.basic' not in sys.modules\n"
+        "pm.draw(pm.ZeroSumNormal.dist(shape=3))\n"
+        "assert 'pytensor.link.numba.dispatch.basic' in sys.modules\n"
+        "assert of(custom()) == before\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_precision_shows():
     before = of(linear())
     with pytensor.config.change_flags(floatX="float32"):
