@@ -115,7 +115,7 @@ def _numba_cache_keys() -> MutableMapping:
 
 
 def implementations_of(kind: type) -> list[tuple[type, Callable]]:
-    """Return an operation's log density and its forms in JAX and Numba, each after the class that registers it."""
+    """Return the log density of an operation and its forms in JAX and Numba, each after the class that has it."""
     names = {"jax": "jax_funcify", "numba": "numba_funcify"}
     modules = ((sys.modules.get(f"pytensor.link.{linker}.dispatch.basic"), name) for linker, name in names.items())
     tables = [_logprob, *(getattr(module, name) for module, name in modules if hasattr(module, name))]

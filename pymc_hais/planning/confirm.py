@@ -48,8 +48,12 @@ class Confirmation(NamedTuple):
 
 def tolerance(one: Pilot, other: Pilot) -> float:
     """Return the nats by which the log Z of a pilot from a fit may be below that of another pilot."""
-    error = np.sqrt(1.0 / max(one.n_families, 1.0) + 1.0 / max(other.n_families, 1.0))
-    return min(AGREEMENT, ERRORS * float(error)) + adaptation_bias(other)
+    return min(AGREEMENT, ERRORS * _error(one.n_families, other.n_families)) + adaptation_bias(other)
+
+
+def _error(n_families: float, other: float) -> float:
+    """Return the standard error of the difference of two log Z, from particles of so many families each."""
+    return float(np.sqrt(1.0 / max(n_families, 1.0) + 1.0 / max(other, 1.0)))
 
 
 def say_missing(log_z: float, expected: float) -> str:
@@ -67,7 +71,7 @@ class Witness(NamedTuple):
 
     def excess(self, log_z: float, n_families: float) -> float:
         """Return how far its log Z is above that of particles of so many families, in errors of the difference."""
-        return (self.log_z - log_z) / float(np.sqrt(1.0 / max(self.n_families, 1.0) + 1.0 / max(n_families, 1.0)))
+        return (self.log_z - log_z) / _error(self.n_families, n_families)
 
 
 def is_one_hill(problem: Problem) -> bool:

@@ -27,8 +27,8 @@ class _Own:
     __hash__ = None  # type: ignore[assignment]
 
 
-#: Cache: model -> pairs of the arguments and the problem built from them, which does not refer to the model.
-_of_models: weakref.WeakKeyDictionary[Any, tuple[tuple[tuple, Problem], ...]] = weakref.WeakKeyDictionary()
+#: Cache: model -> the arguments, the backend that was asked for, and the problem built, which has no model.
+_of_models: weakref.WeakKeyDictionary[Any, tuple[tuple[tuple, str | None, Problem], ...]] = weakref.WeakKeyDictionary()
 _changing = threading.Lock()
 #: Cache: model -> its identity, and the model with variables integrated out; None where none can be.
 _integrated: weakref.WeakKeyDictionary[Any, tuple[ModelIdentity, Integrated | None]] = weakref.WeakKeyDictionary()
@@ -61,10 +61,10 @@ def find_problem(
     A call that names a backend also finds what a default call compiled for that backend.  An extension names the
     backend of its result.
     """
-    recipe, by_default = (_recipe(reference, one, takes_fit) for one in (compiler, replace(compiler, backend=None)))
-    for built_from, problem in _of_models.get(model, ()):
+    recipe = _recipe(reference, compiler, takes_fit)
+    for built_from, backend, problem in _of_models.get(model, ()):
         assert problem.identity is not None
-        is_same = built_from == recipe or (built_from == by_default and problem.engine.backend == compiler.backend)
+        is_same = built_from == recipe and compiler.backend in (backend, problem.engine.backend)
         if is_same and not problem.identity.difference(identity):
             return replace(problem, model=model, engine=renew(problem.engine, compiler.cores, compiler.clock))
     return None
@@ -82,14 +82,14 @@ def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit
     assert problem.identity is not None
     if problem.identity.unreadable and not is_held:
         return
-    kept = _recipe(reference, compiler, takes_fit), replace(problem, model=None)
+    kept = _recipe(reference, compiler, takes_fit), compiler.backend, replace(problem, model=None)
     with _changing:
         # Problems that are kept of one model: other references and kernels, or other data.
         _of_models[problem.model] = (kept, *_of_models.get(problem.model, ()))[:3]
 
 
 def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple:
-    """Return the key of what a problem is built from beside its model: users' own objects count by identity."""
+    """Return the key of what a problem is built from beside its model and backend: users' objects count by identity."""
     named: Any = reference if isinstance(reference, str) else _Own(reference)
     if isinstance(reference, Gaussian | StudentT):
         named = tuple(map(_bytes, vars(reference).values()))
@@ -98,7 +98,7 @@ def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple:
     if walls is not None and is_dataclass(kernel) and not isinstance(kernel, type):
         kernel = replace(kernel, constraints=None)
     of_walls = None if walls is None else tuple(map(_bytes, vars(walls).values()))
-    of_compiler = compiler.sites, compiler.normals, compiler.backend, tuple(compiler.compile_kwargs.items())
+    of_compiler = compiler.sites, compiler.normals, tuple(compiler.compile_kwargs.items())
     return type(reference), named, kernel, of_walls, *of_compiler, takes_fit
 
 

@@ -266,10 +266,24 @@ def test_a_draw_from_the_prior_changes_nothing():
     assert of(model) == before
 
 
+def run_apart(script, **environment):
+    """Run a script in a process of its own; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        env={**os.environ, **environment},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
 @pytest.mark.slow
 def test_what_others_import_changes_nothing():
     """Drawing imports forms in Numba of PyMC's own classes; the class of a `pm.CustomDist` is derived from these."""
-    program = (
+    run_apart(
         "import sys\n"
         "import pymc as pm\n"
         "from tests.runner.test_identity import custom, of\n"
@@ -279,9 +293,6 @@ def test_what_others_import_changes_nothing():
         "assert 'pytensor.link.numba.dispatch.basic' in sys.modules\n"
         "assert of(custom()) == before\n"
     )
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], cwd=root, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_precision_shows():
@@ -300,20 +311,6 @@ def test_two_processes_write_the_same():
         "told |= {f'pair {name}': [describe(one) for one in pair] for name, pair in PAIRS.items()}\n"
         "print(json.dumps(told, sort_keys=True))"
     )
-    root = Path(__file__).parents[2]
-
-    def run(seed):
-        told = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            cwd=root,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=True,
-        )
-        return json.loads(told.stdout)
-
-    one, other = run("1"), run("77")
+    one, other = (json.loads(run_apart(script, PYTHONHASHSEED=seed)) for seed in ("1", "77"))
     assert len(one) == len(MODELS) + len(PAIRS)
     assert one == other

@@ -377,9 +377,11 @@ def _read_op(op: Op) -> Parts:
     is_complete = is_said or hasattr(op, "fgraph") or (names is not None and not is_users)
     # The log density and the forms in JAX and Numba that a user registered; they are not in the class.  What a package
     # registers for a class of its own says nothing, and is there only once something has imported it.
-    found = implementations_of(kind)
-    is_known = [package_of(one.__module__) and (packaged_name(base) or packaged_name(one)) for base, one in found]
-    own = [one for (_, one), known in zip(found, is_known, strict=True) if not known]
+    own = [
+        one
+        for base, one in implementations_of(kind)
+        if not (package_of(one.__module__) and (packaged_name(base) or packaged_name(one)))
+    ]
     code = [Lenient(one) if is_said else one for one in (kind, *own)]
     attributes = None if is_complete else _plain(kind, object.__getstate__(op))
     return "op", [*code, *((name, getattr(op, name, None)) for name in names or ()), *inner, attributes]
