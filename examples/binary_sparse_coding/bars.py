@@ -126,9 +126,11 @@ def start(rows: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
     return first | {"sigma": first["sigma"] / np.sqrt(FIRST_BETA)}
 
 
-def strategies(n_steps: int, seed: int) -> dict[str, learning.ExpectationMaximization]:
+def strategies(
+    n_steps: int, seed: int, n_sweeps: int = 60, n_burn: int = 10
+) -> dict[str, learning.ExpectationMaximization]:
     """Return the four E-steps, each with an M-step for one fit."""
-    sweeps = {"n_sweeps": 60, "n_burn": 10}
+    sweeps = {"n_sweeps": n_sweeps, "n_burn": n_burn}
     e_steps = {
         "Enumeration": learning.Enumeration(),
         "Selection": learning.Selection(score, 8),

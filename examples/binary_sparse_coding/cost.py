@@ -7,6 +7,7 @@ the basis functions does not change with H', and is a constant in the fit.
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,18 +22,23 @@ from pymc_hais.learning.likelihood.expectation_maximization import begin
 
 SAMPLED = (4, 8, 12, 16, 20, 24, 28, 34)
 ENUMERATED = (4, 6, 8, 10, 12, 14, 16, 17)
-N_SWEEPS = 200
 
 
-def measure(rows: np.ndarray, n_units: int) -> dict[str, np.ndarray]:
+def measure(
+    rows: np.ndarray,
+    n_units: int,
+    sampled: Sequence[int] = SAMPLED,
+    enumerated: Sequence[int] = ENUMERATED,
+    n_sweeps: int = 200,
+) -> dict[str, np.ndarray]:
     """Return H', states of a row and seconds of CPU (K, 3) for both E-steps."""
     first = first_parameters(rows, n_units, np.random.default_rng(1))
     family, rows = build_family(
         build_model(*(first[name] for name in PARAMETERS)), {"y": rows}, list(PARAMETERS), "python"
     )
     e_steps = {
-        "select and sample": [learning.SelectAndSample(score, k, N_SWEEPS - 50, 50) for k in SAMPLED],
-        "selection": [learning.Selection(score, k) for k in ENUMERATED],
+        "select and sample": [learning.SelectAndSample(score, k, n_sweeps - 50, 50) for k in sampled],
+        "selection": [learning.Selection(score, k) for k in enumerated],
     }
     found = {}
     for name, several in e_steps.items():
