@@ -94,7 +94,7 @@ FAST_CELLS = [(name, "dims") for name in sorted(FAST)] + [
 
 
 def most_of(names, fast):
-    """Return the names that CI leaves out: all but each 37th (a name has four ways), some of which are slow."""
+    """Return all names but the fast ones and each 37th (a name has four ways): their tests are exhaustive."""
     return [name for number, name in enumerate(names) if number % 37 and name not in fast]
 
 

@@ -288,7 +288,7 @@ def client(request):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Dask's own, of which there are many
 def test_dask_gives_the_same_bits(client, tmp_path):
-    call = sample(shared(bits.regression), **{**LONG, "draws": 200, "chains": 4, "n_temperatures": 30})
+    call = sample(shared(bits.regression), **{**FIXED, "draws": 200, "chains": 4, "n_temperatures": 30})
     plain = call()
     same_bits(plain, call(executor=client.get_executor(), checkpoint=tmp_path))
     rows = held_out(shared(bits.one_row), {"x": ROWS[:9]}, chains=2, target_se=None, max_temperatures=16)

@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 from pymc.distributions.transforms import ordered
 from scipy.special import gammaln
-from scipy.stats import chi2, multivariate_normal, norm
+from scipy.stats import multivariate_normal, norm
 
 import pymc_hais
 import tests.statistical as statistical
@@ -24,13 +24,10 @@ from tests.rows import SIGMA, basis, exact_linear, generate, held_out, largest_s
 # Generative models ---------------------------------------------------------------------------------------
 
 
-N_ROWS = 60
-
-
 @pytest.fixture(scope="module")
 def small():
     phi = basis(6, 4)
-    x = generate(phi, N_ROWS)
+    x = generate(phi, 100)
     return phi, x, held_out(linear(phi), {"x": x}, cores=2)
 
 
@@ -38,14 +35,14 @@ def small():
 def test_linear_gaussian_rows_are_exact(small):
     phi, x, result = small
     exact = exact_linear(phi, x)
-    assert largest_score(result, exact) <= statistical.threshold(N_ROWS)
+    assert largest_score(result, exact) <= statistical.threshold(100)
     assert abs(float(result["mean"]) - exact.mean()) < 0.05
-    # The rows' errors are honest on average: the sum of their squared scores is a chi-square.
+    # The rows' errors are honest on average: the mean square of 100 scores is a chi-square over 100.
     scores = (result["value"].values - exact) / result["se"].values
-    assert chi2.ppf(1e-5, N_ROWS) < np.sum(scores**2) < chi2.isf(1e-6, N_ROWS)
+    assert 0.5 < np.mean(scores**2) < 1.8
     # All of this sees a noise that is a fifth too large.
     wrong = exact_linear(phi, x, 1.2 * SIGMA)
-    assert largest_score(result, wrong) > statistical.threshold(N_ROWS)
+    assert largest_score(result, wrong) > statistical.threshold(100)
 
 
 @pytest.mark.exhaustive
@@ -67,12 +64,12 @@ def test_two_errors_are_kept_apart(small):
     # A scouting round told how long each row's one round must be; no row is run again because of what it says.
     assert np.mean(se <= 0.1) > 0.8
     assert np.sqrt(np.mean(se**2)) <= 0.1
-    np.testing.assert_allclose(float(result["sem"]), value.std(ddof=1) / np.sqrt(N_ROWS))
+    np.testing.assert_allclose(float(result["sem"]), value.std(ddof=1) / 10.0)
     # At least half the variance by which the log of an unbiased estimate errs low, at most what adds up to the errors.
     assert np.mean(se**2) / 4 < float(result["mcse"]) < np.mean(se)
     assert result.attrs["n_gradients"] > 0
     assert result.attrs["engine"] == "jax"
-    assert result.sizes["row"] == N_ROWS
+    assert result.sizes["row"] == 100
 
 
 @pytest.mark.exhaustive

@@ -353,7 +353,7 @@ def test_a_misfit_is_never_seen_on_like_data_and_always_on_gross_ones(reference)
 
 @pytest.mark.every(4)
 @pytest.mark.slow
-@pytest.mark.parametrize(("target_se", "n"), [(None, 120), (0.1, 60)])
+@pytest.mark.parametrize(("target_se", "n"), [(None, 200), (0.1, 60)])
 @pytest.mark.parametrize("reference", ["prior", "fitted"])
 def test_one_plan_covers_log_z_of_data_from_the_whole_prior_predictive(reference, target_se, n):
     sets = DataSets()

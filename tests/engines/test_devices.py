@@ -22,9 +22,7 @@ def run():
     with pm.Model():
         theta = pm.Normal("theta", pm.Normal("mu", 0.0, 5.0), pm.HalfNormal("tau", 5.0), shape=8)
         pm.Normal("y", theta, 10.0, observed=np.linspace(-3.0, 28.0, 8))
-        fixed = {"kernel": pymc_hais.Hamiltonian(step_size=0.1), "schedule": "linear", "n_temperatures": 16}
-        fixed |= {"reference": "prior", "target_se": None}  # so that no pilot is compiled
-        idata = pm.sample_hais(1000, chains=2, cores=4, random_seed=3, backend="jax", progressbar=False, **fixed)
+        idata = pm.sample_hais(1000, chains=2, cores=4, random_seed=3, backend="jax", progressbar=False)
     return pymc_hais.log_marginal_likelihood(idata).value, idata["posterior"]["theta"].values
 
 

@@ -80,7 +80,7 @@ def test_no_setting_is_changed_without_the_lock(backend):
 @pytest.mark.parametrize(
     ("build", "given"),
     [
-        (mixture, {"target_se": None}),
+        (mixture, {}),
         (truncated, {"reference": pm.MvNormal.dist(np.zeros(1), np.eye(1))}),
         (truncated, {"estimators": "all"}),
     ],

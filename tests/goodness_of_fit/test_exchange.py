@@ -57,7 +57,7 @@ RIGHT = {
 
 @pytest.mark.every(8)
 @pytest.mark.parametrize("name", RIGHT)
-@pytest.mark.parametrize("n_seeds", [20, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_seeds", [20, pytest.param(1000, marks=pytest.mark.slow)])
 def test_right_draws_keep_the_level(name, n_seeds):
     """The bound is wide: p < 0.1 in fewer than 10% of the cases, with 4 standard errors to spare in the long run."""
     p = np.array([p_of(*RIGHT[name], seed) for seed in range(n_seeds)])

@@ -94,7 +94,7 @@ def _built(declare):
 
 
 @pytest.mark.few(4)
-@pytest.mark.every(8)
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("declare", "owners", "reach"),
     [
@@ -150,7 +150,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(3)
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_proven_stays(name):
@@ -207,20 +207,17 @@ def _level_data(n, step, noise, missing=()):
 @pytest.mark.every(4)
 @pytest.mark.skipif(not HAS_JAX, reason="minutes without JAX")
 @pytest.mark.parametrize(
-    ("y", "is_centred", "is_near_normal"),
+    ("y", "is_centred"),
     [
-        (_level_data(60, 0.5, 0.5, range(20, 35)), True, True),
-        (_level_data(50, 0.3, 0.8), False, False),
-        (_level_data(100, 0.01, 1.0), True, False),
-        (_level_data(100, 1.0, 0.02), True, False),
+        (_level_data(60, 0.5, 0.5, range(20, 35)), True),
+        (_level_data(50, 0.3, 0.8), False),
+        (_level_data(100, 0.01, 1.0), True),
+        (_level_data(100, 1.0, 0.02), True),
     ],
 )
-def test_the_level_of_a_series_with_unknown_scales(y, is_centred, is_near_normal):
-    """By the Kalman filter, and a grid of both scales; a posterior that is nearly normal needs one temperature."""
-    found, idata = _assert_level(y, is_centred)
-    if is_near_normal:
-        assert idata["posterior"].attrs["n_temperatures"] == 1
-        assert found.se < 0.05
+def test_the_level_of_a_series_with_unknown_scales(y, is_centred):
+    """By the Kalman filter, and a grid of both scales."""
+    _assert_level(y, is_centred)
 
 
 @pytest.mark.exhaustive
@@ -238,4 +235,3 @@ def _assert_level(y, is_centred, **options):
     name = "x" if is_centred else "z"
     assert name in idata["posterior"].attrs["integrated_out"]
     assert idata["posterior"][name].shape[2:] == (len(y) - (not is_centred),)
-    return found, idata

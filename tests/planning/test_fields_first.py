@@ -22,6 +22,17 @@ from tests.toys import HAS_JAX
 pytestmark = pytest.mark.skipif(not HAS_JAX, reason="minutes without JAX")
 
 
+@pytest.mark.slow
+def test_a_walk_is_integrated_out():
+    model, truth = walk(100, 0)
+    found, idata = estimate(model)
+    assert_right(found, truth)
+    attrs = idata["posterior"].attrs
+    assert attrs["integrated_out"] == "level"
+    assert attrs["n_temperatures"] == 1
+    assert found.se < 0.05
+
+
 @pytest.mark.exhaustive
 def test_a_short_autoregression_of_unknown_share_and_scale_is_integrated_out():
     """The Kalman filter on a grid of both; in the model's own coordinates this takes 4,424 temperatures."""

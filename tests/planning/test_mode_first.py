@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 import pytest
 from scipy.integrate import dblquad
 from scipy.special import gammaln, logsumexp, xlogy
-from scipy.stats import chi2, halfnorm, multivariate_normal, norm
+from scipy.stats import halfnorm, multivariate_normal, norm
 
 from pymc_hais.planning.modes import near
 from pymc_hais.run.modes.climbing import Climbed
@@ -237,12 +237,12 @@ def test_whoever_asks_for_other_estimators_has_a_path_for_them():
 def test_errors_from_the_mode_are_calibrated(build):
     model, truth = build()
     z = []
-    for seed in range(12):
+    for seed in range(20):
         found, _ = estimate(model, draws=200, random_seed=seed)
         z.append((found.value - truth) / found.se)
         assert found.se < 0.05
     assert np.max(np.abs(z)) < 4.5
-    assert np.sum(np.square(z)) < chi2.isf(0.025, len(z))
+    assert np.sqrt(np.mean(np.square(z))) < 1.3
 
 
 def test_climbs_in_thousands_of_dimensions_get_no_more_evaluations_than_in_a_hundred(monkeypatch):
