@@ -26,6 +26,7 @@ from pymc_hais.run.final_particles import measure_lag
 from pymc_hais.run.plan import Plan
 from pymc_hais.run.populations import anneal_rows
 from pymc_hais.run.row_evidence import RowEvidence, complete, estimate_row
+from pymc_hais.runner.ledger import PILOT
 from pymc_hais.runner.progress import part, without_log_z
 from pymc_hais.runner.runner import Runner
 from pymc_hais.runner.timing import Size, duration, fit_into, takes
@@ -43,6 +44,8 @@ class _Limits(NamedTuple):
     refuted: int = 8  # times the temperatures of the first round that a round needs where its plan is refuted
     #: temperatures of a next round from which on another start is tried, where no pilot has told its price
     unpriced: int = 256
+    ample: float = 0.5  # share of the target: with a smaller error one round is enough
+    times_of_pilots: float = 4.0  # the evaluations of a second round, at most, where the first one met the target
 
 
 _LIMITS = _Limits()
@@ -95,8 +98,10 @@ def run_rounds(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
     """Anneal every row, each along a plan that was fixed before its particles were drawn.
 
     A single model goes on, with longer plans, until the error is small enough or the budget ends; its rounds are
-    averaged.  Rows of data have one round, of the length that a scouting round found, reported whatever it says: were
-    each to stop at its own estimated error, those whose error looks small because their value is low would be kept.
+    averaged.  A first round that just meets the target is followed by another one where that is cheap.
+
+    Rows of data have one round, of the length that a scouting round found, reported whatever it says: were each to stop
+    at its own estimated error, those whose error looks small because their value is low would be kept.
 
     Another round that is interrupted or fails is left out of the result.  KeyboardInterrupt is raised before a first
     round has ended, or where the runner is strict.
@@ -112,7 +117,9 @@ def _until_target(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
         seconds = rounds.forecast(n_steps)
         takes_time = "" if seconds is None else f", about {duration(seconds)}"
         so_far = f"Round {rounds.n}: log Z = {evidence.estimate:.3f}"
-        _log.info(f"{so_far}. A longer round follows{takes_time} (target_se = {runner.sampling.target_se})")
+        target = runner.sampling.target_se or np.inf
+        why = "to confirm it" if evidence.row.is_sound and evidence.estimate.se <= target else f"target_se = {target}"
+        _log.info(f"{so_far}. A longer round follows{takes_time} ({why})")
         _log.debug("The next round has %d temperatures", n_steps)
         if runner.ledger.is_interrupted:  # after the round ended
             return replace(evidence, stopped_by=_stopped_by(runner))
@@ -202,6 +209,7 @@ class _Rounds:
         estimate = row.estimate
         self._speed = seconds / (n_steps * runner.sampling.draws * runner.sampling.chains)
         stopped_by = _reason_to_stop(row, runner) or self._reason_of_time(n_steps)
+        is_repeated = stopped_by == "target_se" and self._is_repeated(estimate, n_steps)
         longer = next_length(
             n_steps,
             estimate.se,
@@ -210,10 +218,25 @@ class _Rounds:
             sum(one.n_steps for one in self._rounds),
             row.is_sound and estimate.shortfall < _LIMITS.falling * estimate.se,
         )
-        following = self._fit(longer)
+        following = self._fit(2 * n_steps if is_repeated else longer)
         n_particles = (run.log_weights.size,) * self.n
-        made = stopped_by or "", runner.sampling.draws, n_particles, self._speed
+        made = "" if is_repeated else stopped_by or "", runner.sampling.draws, n_particles, self._speed
         return Evidence(problem, plan, (row,), ladder, run, *made), following.n_steps
+
+    def _is_repeated(self, estimate: LogZEstimate, n_steps: int) -> bool:
+        """Whether a first round that just meets the target is followed by one twice as long.
+
+        Where short rounds have a chance to stop, those do whose estimate is too low and whose error is too small.
+        Another round, which nothing of the first one chose, shows it.  Its price is compared with that of the pilots as
+        a number of evaluations: seconds would let the result depend on the machine.
+        """
+        sampling, engine = self.runner.sampling, self._problem.engine
+        if self.n > 1 or sampling.target_se is None or estimate.se <= _LIMITS.ample * sampling.target_se:
+            return False
+        a_move = engine.kernel.n_gradients + engine.path.n_evaluations
+        price = 2 * n_steps * a_move * sampling.draws * sampling.chains
+        is_cheap = price <= _LIMITS.times_of_pilots * self.runner.ledger.gradients[PILOT]
+        return is_cheap and 2 * n_steps <= sampling.max_temperatures and not self._reason_of_time(2 * n_steps)
 
     def _reason_of_time(self, n_steps: int) -> str | None:
         """Return a reason to stop, if there is no time for another round as long as the last one."""

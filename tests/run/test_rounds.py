@@ -14,6 +14,7 @@ from pymc_hais.kernels import Hamiltonian
 from pymc_hais.run import rounds, row_evidence
 from pymc_hais.run.row_evidence import PriorMass, estimate_row
 from pymc_hais.runner import timing
+from pymc_hais.runner.ledger import PILOT
 from tests.mutants import mutate
 from tests.runs import build_pilot, build_run, call_of, pareto, plan_of, temperature
 
@@ -94,6 +95,25 @@ def test_one_round_that_is_good_enough_is_enough():
     assert (evidence.stopped_by, len(script.plans)) == ("target_se", 1)
     assert evidence.estimate == estimate_log_z(evidence.run)
     assert len(evidence.ladder.schedule) == 64
+
+
+def test_a_first_round_that_just_meets_the_target_is_confirmed_where_that_costs_little_beside_the_pilots():
+    runs = [healthy(2.0, seed=seed) for seed in range(2)]
+    se = estimate_log_z(run_of(runs[0], 64)).se
+    price = 2 * 64 * Hamiltonian().n_gradients * 2 * 100
+
+    def n_rounds(paid=price / 4, **options):
+        runner = call_of(**{"target_se": 1.2 * se, **options})
+        runner.pay(PILOT, int(np.ceil(paid)))
+        evidence, _ = evidence_of(*runs, runner=runner)
+        assert evidence.stopped_by == "target_se"
+        return [one.n_steps for one in evidence.rows[0].rounds]
+
+    assert n_rounds() == [64, 128]
+    assert n_rounds(paid=price / 4 - 1) == [64]
+    assert n_rounds(target_se=2.1 * se) == [64]  # the error is small beside the target
+    assert n_rounds(max_temperatures=127) == [64]
+    assert n_rounds(paid=1e9) == [64, 128]  # only the first round
 
 
 @pytest.mark.parametrize("name", UNSOUND)
