@@ -12,15 +12,17 @@ from typing import Any, Protocol
 
 import numpy as np
 import pymc as pm
+from pytensor.graph.traversal import ancestors
 
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, untraced
 from pymc_hais.density.layout import Layout, build_layout, on_position
 from pymc_hais.density.outputs import batch_over_rows
+from pymc_hais.density.rewrites.graphs import count
 from pymc_hais.latent import conjugate
 from pymc_hais.latent.rows import find
 
-#: Elements that are drawn at a time.
-_DRAWN = 1_000_000
+#: Elements of the largest array that draws take at a time: larger ones have to be fetched from memory, page by page.
+_DRAWN = 500_000
 #: Relative difference of two forms of one log density: PyMC computes that of counts to about 1e-8.
 _AGREEING = 1e-7
 
@@ -67,6 +69,7 @@ class Integrated:
     whole: Layout  # of the model with these variables
     solution: Solution
     compute: Callable[[np.ndarray], list[np.ndarray]]  # of flat vectors (n, D), the solution's arrays
+    width: int  # elements of the largest array that this makes for one vector
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -85,7 +88,7 @@ class Integrated:
         for owner, shape, start in zip(self.layout.owners, self.layout.sizes, self.layout.offsets, strict=False):
             first = self.whole.offsets[self.whole.owners.index(owner)]
             x[:, first : first + shape] = given[:, start : start + shape]
-        n = max(1, _DRAWN // self.solution.places.size)
+        n = max(1, _DRAWN // self.width)
         for i in range(0, len(x), n):
             x[i : i + n, self.solution.places] = self.solution.draw(self.compute(given[i : i + n]), rng)
         return x.reshape(*flat.shape[:-1], self.whole.n_dims)
@@ -129,7 +132,9 @@ def integrate(model: pm.Model) -> Integrated | None:
     layout = build_layout(frozen)
     position, outputs = on_position(frozen, layout, frozen.replace_rvs_by_values(list(solution.arrays)))
     compute = batch_over_rows(position, outputs, compile_interpreted([position], outputs))
-    found = Integrated(frozen, layout, whole, solution, compute)
+    made = [one for one in ancestors(outputs) if one.owner and hasattr(one.type, "shape")]
+    width = max(solution.places.size, *(count(one) or 1 for one in made))
+    found = Integrated(frozen, layout, whole, solution, compute, width)
     return found if _is_confirmed(found, of_whole) else None
 
 

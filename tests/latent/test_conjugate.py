@@ -1,5 +1,7 @@
 """Variables with conjugate priors that are integrated out of counts: what is found, and that it is exact."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -8,6 +10,7 @@ from scipy.special import betaln, gammaln, logsumexp
 from scipy.stats import norm
 
 import pymc_hais
+from pymc_hais.latent import integrated
 from pymc_hais.latent.integrated import integrate
 from tests.latent.integrals import assert_exact
 from tests.statistical import assert_mean
@@ -255,3 +258,13 @@ def test_z_is_unbiased_and_its_error_is_right():
         z.append((estimate.value - truth) / estimate.se)
     assert_mean(np.concatenate(of_chains), 1.0)
     assert np.mean(np.square(z)) < 2.4  # chi-square of 20: 1e-3
+
+
+def test_draws_are_made_in_parts_whose_arrays_stay_in_the_cache(monkeypatch):
+    """The largest array of a draw has all counts, not all rates."""
+    found, taken = integrate(rates()), []
+    monkeypatch.setattr(integrated, "_DRAWN", 10 * N)
+    counted = replace(found, compute=lambda flat: taken.append(len(flat)) or found.compute(flat))
+    x = counted.complete(np.full((95, found.layout.n_dims), 0.3), np.random.default_rng(0))
+    assert x.shape == (95, found.whole.n_dims)
+    assert taken == [*[10] * 9, 5]
