@@ -19,7 +19,6 @@ import numpy as np
 
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_mean_exp
-from pymc_hais.density import is_concave_in, is_log_concave
 from pymc_hais.estimators import measure_symptoms
 from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.planning.learning import Trial, adaptation_bias
@@ -74,16 +73,6 @@ class Witness(NamedTuple):
         return (self.log_z - log_z) / _error(self.n_families, n_families)
 
 
-def is_one_hill(problem: Problem) -> bool:
-    """Whether the density is proven to be log-concave, in the particles' coordinates or in those of the model."""
-    source, chart = problem.engine.source, problem.chart
-    if source is None:
-        return False
-    if chart is not None and chart.tails:  # in these coordinates a concave density need not be concave
-        return is_concave_in(problem.model, problem.layout, problem.layout.owners)
-    return is_log_concave(source.graph, problem.engine.data)
-
-
 def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confirmation:
     """Compare a fitted start with the pilot from the prior and, if this is not conclusive, with a small population.
 
@@ -95,7 +84,7 @@ def confirm(tried: Trial, first: Trial, witness: Witness | None = None) -> Confi
     log_z = fitted.log_z - tried.plan.log_prior_mass
     expected = pilot.log_z - first.plan.log_prior_mass
     allowed = tolerance(fitted, pilot)
-    if expected - log_z <= allowed and is_one_hill(problem):
+    if expected - log_z <= allowed and problem.is_one_hill:
         return Confirmation(np.inf)
     # Where the pilot has found more than the fit, or what confirms the fit was fitted, something else has to decide.
     # Few draws are counted then, and chains are annealed after the rounds.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +22,8 @@ from pymc_hais.density import (
     Preparation,
     Sites,
     identify,
+    is_concave_in,
+    is_log_concave,
     unnormalised_priors,
 )
 from pymc_hais.engines import compile_engine
@@ -137,6 +140,16 @@ class Problem:
     def fixes_predictors(self) -> bool:
         """Whether variables behind a linear predictor have coordinates that hardly differ from a standard normal."""
         return self.chart is not None and self.chart.fixes_predictors
+
+    @cached_property
+    def is_one_hill(self) -> bool:
+        """Whether the density is proven to be log-concave, in the particles' coordinates or in those of the model."""
+        source, chart = self.engine.source, self.chart
+        if source is None:
+            return False
+        if chart is not None and chart.tails:  # in these coordinates a concave density need not be concave
+            return is_concave_in(self.model, self.layout, self.layout.owners)
+        return is_log_concave(source.graph, self.engine.data)
 
     @property
     def is_integral(self) -> bool:

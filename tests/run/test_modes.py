@@ -131,6 +131,20 @@ def test_what_is_missed_is_measured_and_placed_and_the_advice_helps():
     assert_right(again, truth)
 
 
+@pytest.mark.parametrize(("energy", "n_blocks"), [(pt.softplus, 0), (pt.log1p, 1)])
+def test_blocks_of_variables_climb_where_few_climbs_arrive_unless_the_density_has_one_hill(
+    energy, n_blocks, monkeypatch
+):
+    calls = []
+    monkeypatch.setattr(run_modes, "SEARCH", run_modes.SEARCH._replace(hardly_any=1.1))
+    monkeypatch.setattr(run_modes, "find_modes_given_others", lambda *_: calls.append(1))
+    with pm.Model() as model:
+        pm.Potential("energy", -energy(pm.Normal("x") ** 2))
+    found, _ = estimate(model)
+    assert not errors(found)
+    assert len(calls) == n_blocks
+
+
 @pytest.mark.slow
 def test_shares_of_modes_have_errors_that_cover_the_truth():
     """The false-alarm level of both shares is 1e-5."""

@@ -26,6 +26,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.shape import Reshape
+from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
@@ -113,11 +114,15 @@ class _Reader:
         if isinstance(op, Elemwise):
             return self._of_scalar(op.scalar_op, inputs)
         first, *rest = inputs
+        if isinstance(op, Sum) and (softmax := _softmax(first)) and op.axis == softmax.axis:
+            return _CONSTANT  # of the probabilities of all categories
         is_sum = isinstance(op, (*LAYOUT, Sum)) or (isinstance(op, CumOp) and op.mode == "add")
         if is_sum and all(self._of(one) == _CONSTANT for one in rest):
             return self._of(first)
         if isinstance(op, Join | MakeVector):
             return join(*map(self._of, inputs))
+        if isinstance(op, LogSoftmax):  # x less the logarithm of a sum of exponentials
+            return _CONCAVE if self._of(first) == _AFFINE else _UNKNOWN
         if isinstance(op, Dot) or (isinstance(op, Blockwise) and isinstance(op.core_op, Dot)):
             return self._of_product(inputs)
         if isinstance(op, CheckParameterValue) and all(self._holds(one) for one in rest):
@@ -151,10 +156,45 @@ class _Reader:
     def _of_rising(self, op: Op, inputs: list[Any]) -> Curvature:
         if isinstance(op, ps.Log) and self._is_of_exponentials(inputs[0]) and self._sign(inputs[0]) == 1.0:
             return _AFFINE
+        is_logistic = isinstance(op, ps.Log1p) and self._is_logistic(negated(inputs[0]))
+        if is_logistic or self._is_normal_tail(op, inputs[0]):
+            return _CONCAVE
         if isinstance(op, ps.Log | ps.Log1p) and self._is_posynomial(inputs[0]):
             return _CONVEX  # the logarithm of a sum of exponentials
         own = _CONVEX if isinstance(op, _CONVEX_RISING) else _CONCAVE
         return own if self._of(inputs[0]) in (_AFFINE, own) else _UNKNOWN
+
+    def _is_logistic(self, variable: Variable | None) -> bool:
+        """Whether each element is the logistic function of an affine term."""
+        if variable is None or variable.owner is None:
+            return False
+        if isinstance(variable.owner.op, LAYOUT):
+            return self._is_logistic(variable.owner.inputs[0])
+        return isinstance(scalar_op(variable), ps.Sigmoid) and self._of(variable.owner.inputs[0]) == _AFFINE
+
+    def _is_normal_tail(self, op: Op, variable: Variable) -> bool:
+        """Whether a logarithm is that of a normal distribution function of an affine term, up to a constant factor.
+
+        ``log1p(-erfc(x) / 2)`` is: ``erfc(x) + erfc(-x)`` is 2.
+        """
+        factor = self._factor_of_tail(variable)
+        if factor is None or not isinstance(op, ps.Log | ps.Log1p):
+            return False
+        return bool(np.all(factor > 0.0)) if isinstance(op, ps.Log) else bool(np.all(factor == -0.5))
+
+    def _factor_of_tail(self, variable: Variable) -> np.ndarray | None:
+        """Return the constants that ``erfc`` of an affine term is multiplied by; None for other variables."""
+        op = scalar_op(variable)
+        if isinstance(op, ps.Erfc):
+            return np.ones(()) if self._of(variable.owner.inputs[0]) == _AFFINE else None
+        if isinstance(op, ps.Neg):
+            inner = self._factor_of_tail(variable.owner.inputs[0])
+            return None if inner is None else -inner
+        if not isinstance(op, ps.Mul) or len(variable.owner.inputs) != 2:
+            return None
+        first, second = variable.owner.inputs
+        found = (self._value(first), self._factor_of_tail(second)), (self._value(second), self._factor_of_tail(first))
+        return next((value * factor for value, factor in found if value is not None and factor is not None), None)
 
     def _of_sign(self, op: Op, inputs: list[Any]) -> Curvature:
         """Return that of a sign: products of exponentials are zero for all positions or for none."""
@@ -206,10 +246,23 @@ class _Reader:
         left, right = owner.inputs
         bound = self._value(right)
         if isinstance(owner.op.scalar_op, ps.LE):
-            return bound is not None and bool(np.all(bound >= 1)) and isinstance(scalar_op(left), ps.Sigmoid)
+            return bound is not None and bool(np.all(bound >= self._most(left)))
         # A product of exponentials is zero for all positions or for none, so that it may be bounded strictly.
         can_be = isinstance(owner.op.scalar_op, ps.GE) or self._is_of_exponentials(left)
         return can_be and bound is not None and bool(np.all(bound <= 0)) and self._sign(left) == 1.0
+
+    def _most(self, variable: Variable) -> float:
+        """Return what no element is above: 1 for probabilities; infinity where nothing is known."""
+        op, value = scalar_op(variable), self._value(variable)
+        if value is not None:
+            return float(np.max(value))
+        if isinstance(op, ps.Sigmoid) or _softmax(variable):
+            return 1.0
+        if isinstance(op, ps.Erfc):
+            return 2.0
+        factors = variable.owner.inputs if isinstance(op, ps.Mul) else []
+        is_product = factors and all(self._sign(one) == 1.0 for one in factors)
+        return float(np.prod([self._most(one) for one in factors])) if is_product else np.inf
 
     def _is_fixed_equality(self, left: Variable, right: Variable) -> bool:
         """Whether products of exponentials are compared with zero, or their logarithms with its logarithm."""
@@ -221,6 +274,8 @@ class _Reader:
     def _fails(self, condition: TensorVariable) -> bool:
         """Whether a condition is known to fail for all positions: those of numbers that are not finite."""
         owner = condition.owner
+        if owner is not None and isinstance(owner.op, LAYOUT):
+            return self._fails(owner.inputs[0])
         if owner is None or not isinstance(owner.op, Elemwise):
             return False
         if isinstance(owner.op.scalar_op, _AND):
@@ -246,6 +301,9 @@ class _Reader:
             return np.asarray(variable.data)
         if variable.owner and isinstance(variable.owner.op, DimShuffle | Reshape):
             return self._value(variable.owner.inputs[0])
+        if isinstance(scalar_op(variable), ps.Cast):
+            value = self._value(variable.owner.inputs[0])
+            return None if value is None else value.astype(variable.type.dtype)
         return self._known.get(variable)
 
     def _sign(self, variable: Variable) -> float | None:
@@ -288,6 +346,11 @@ def _conjuncts(condition: Variable) -> list[Variable]:
         return []
     is_joined = isinstance(owner.op, All | MakeVector | ScalarFromTensor | DimShuffle)
     return owner.inputs if is_joined or isinstance(scalar_op(condition), _AND) else []
+
+
+def _softmax(variable: Variable) -> Softmax | None:
+    """Return the operation that makes probabilities of categories; None for other variables."""
+    return variable.owner.op if variable.owner and isinstance(variable.owner.op, Softmax) else None
 
 
 def _argument_of_softplus(variable: Variable | None) -> Any:

@@ -21,7 +21,7 @@ from pymc_hais.core.seeds import PilotNumber, Use
 from pymc_hais.core.weights import effective_sample_size, log_mean_exp, systematic
 from pymc_hais.density import Sites, unnormalised_priors
 from pymc_hais.estimators.unseen import pareto_k
-from pymc_hais.planning.confirm import AGREEMENT, ERRORS, is_one_hill
+from pymc_hais.planning.confirm import AGREEMENT, ERRORS
 from pymc_hais.planning.fits import fit_to_draws
 from pymc_hais.planning.learning import Trial, adaptation_bias, learn, run_pilots
 from pymc_hais.problem.problem import CHUNK, Problem
@@ -146,7 +146,7 @@ def start_on_hill(problem: Problem, runner: Runner) -> Trial | str:
     """
     if not _can_start_near(problem, runner):
         return "climbs need gradients, a prior and the usual path."
-    if not is_one_hill(problem):
+    if not problem.is_one_hill:
         return "the density is not proven to have one hill."
     return _start_near(problem, runner)
 
@@ -175,7 +175,7 @@ def _doubt(problem: Problem, judged: Judged, runner: Runner) -> float | str:
     Infinite where the density is proven to have one hill; a reason against the start if the pilot finds more, or if too
     few of its particles' first ancestors are left to say so.
     """
-    if is_one_hill(problem):
+    if problem.is_one_hill:
         return np.inf
     (pilot,) = run_pilots(problem, [0], PilotNumber.DOUBT, runner, _SEARCH.doubting)
     if not pilot.is_complete:
@@ -298,7 +298,7 @@ def _find_peak(joint: Joint, starts: np.ndarray, runner: Runner, problem: Proble
     if isinstance(climbed, str):
         return climbed
     best, *others = those_that_count(climbed)
-    if (len(starts) < 2 or climbed.share < _SEARCH.agreeing) and not is_one_hill(problem):
+    if (len(starts) < 2 or climbed.share < _SEARCH.agreeing) and not problem.is_one_hill:
         return f"{climbed.share:.0%} of {len(starts)} climbs end at a mode."
     return f"there are {len(others) + 1} modes." if others else best
 

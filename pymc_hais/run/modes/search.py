@@ -119,7 +119,8 @@ def _search(
     # Climbs from where a run has been are no independent ones, and hide that another one alone has led there.
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[~is_own][:, kept].sum(axis=0)
     block = None
-    if climbed.arrivals[is_drawn][:, kept].any(axis=1).sum() < SEARCH.hardly_any * is_drawn.sum():
+    hardly_any_arrives = climbed.arrivals[is_drawn][:, kept].any(axis=1).sum() < SEARCH.hardly_any * is_drawn.sum()
+    if hardly_any_arrives and not problem.is_one_hill:
         particles = Particles.of(run, marginal_scales(metric))
         block = find_modes_given_others(joint, particles, starts[is_drawn], problem.layout.offsets, log_z, rng, goes_on)
     if block is None and (not peaks or clock.left == 0.0):

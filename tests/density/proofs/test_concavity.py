@@ -35,9 +35,13 @@ def normal(sd):
 
 CONCAVE = {
     "logistic": lambda mu: pm.Bernoulli("y", logit_p=mu, observed=COUNTS > 0),
+    "probit": lambda mu: pm.Bernoulli("y", p=pm.math.invprobit(mu), observed=COUNTS > 0),
     "binomial": lambda mu: pm.Binomial("y", 5, logit_p=mu, observed=COUNTS),
     "negative binomial": lambda mu: pm.NegativeBinomial("y", mu=pm.math.exp(mu), alpha=2.0, observed=COUNTS),
     "Poisson": lambda mu: pm.Poisson("y", pm.math.exp(mu), observed=COUNTS),
+    "multinomial logit": lambda mu: pm.Categorical(
+        "y", logit_p=mu[:, None] * np.array([0.0, 1.0, -0.5]), observed=COUNTS
+    ),
     "normal": normal(lambda: 2.0),
     "energy": lambda mu: pm.Potential("energy", -pt.softplus(mu).sum() - abs(mu[0])),
 }
@@ -75,6 +79,34 @@ def test_rates_of_one_hill_are_proven(rate):
     """Their logarithm is bounded, because PyMC asks for a rate that is above zero."""
     with pm.Model() as model:
         pm.Gamma("y", 3.0, rate(), observed=[0.2, 4.0])
+    assert proven(model)
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        lambda p: pm.Categorical("y", p=p, observed=COUNTS),
+        lambda p: pm.Multinomial("y", n=6, p=p, observed=np.tile([1, 2, 3], (40, 1))),
+    ],
+)
+def test_categories_with_a_predictor_each_have_one_hill(likelihood):
+    """The last of them is a pivot."""
+    with pm.Model() as model:
+        utilities = X @ pm.Normal("b", 0.0, 1.0, shape=(3, 2))
+        likelihood(pm.math.softmax(pt.concatenate([utilities, np.zeros((40, 1))], axis=1), axis=1))
+    assert proven(model)
+
+
+def test_probabilities_of_one_hill_are_proven():
+    with pm.Model() as model:
+        pm.Binomial("y", 5, pm.Beta("p", 2.0, 1.0, shape=4)[np.arange(40) % 4], observed=COUNTS)
+    assert proven(model)
+
+
+def test_rows_that_are_alike_do_not_hide_the_one_hill():
+    with pm.Model() as model:
+        rate = pm.math.exp(pm.Normal("a") + pm.Normal("b") * np.repeat([0.0, 1.0, 2.0], 20))
+        pm.Poisson("y", rate, observed=np.tile([0, 1, 2, 3], 15))
     assert proven(model)
 
 
@@ -192,6 +224,17 @@ KNOWN = {
     "log odds": (lambda x: pt.softplus(-x) + -pt.softplus(x), Curvature.AFFINE),
     "log odds of another number": (lambda x: pt.softplus(-x) + -pt.softplus(x[::-1]), Curvature.UNKNOWN),
     "both of one sign": (lambda x: pt.softplus(-x) + pt.softplus(x), Curvature.CONVEX),
+    "log of a normal tail": (lambda x: pt.log(3.0 * pt.erfc(-2.0 * x)), Curvature.CONCAVE),
+    "log of another tail": (lambda x: pt.log1p(-0.5 * pt.erfc(x)), Curvature.CONCAVE),
+    "log of part of a tail": (lambda x: pt.log1p(-0.4 * pt.erfc(x)), Curvature.UNKNOWN),
+    "log of two tails": (lambda x: pt.log(pt.erfc(x) * pt.erfc(-x)), Curvature.UNKNOWN),
+    "log of the tail of a square": (lambda x: pt.log(pt.erfc(pt.sqr(x))), Curvature.UNKNOWN),
+    "log of a probability": (lambda x: pt.log1p(-pt.sigmoid(3.0 * x)[::-1]), Curvature.CONCAVE),
+    "log of more than a probability": (lambda x: pt.log1p(pt.sigmoid(x)), Curvature.UNKNOWN),
+    "log probabilities": (lambda x: pt.special.log_softmax(x, axis=0), Curvature.CONCAVE),
+    "log probabilities of exponentials": (lambda x: pt.special.log_softmax(pt.exp(x), axis=0), Curvature.UNKNOWN),
+    "all probabilities": (lambda x: pt.special.softmax(pt.stack([x, -x]), axis=1).sum(axis=1), Curvature.CONSTANT),
+    "some probabilities": (lambda x: pt.special.softmax(pt.stack([x, -x]), axis=1).sum(axis=0), Curvature.UNKNOWN),
     "sums": (lambda x: pt.cumsum(-pt.softplus(x)), Curvature.CONCAVE),
     "log of a sum of exponentials": (lambda x: pt.log1p(pt.exp(x) * 2.0 + pt.exp(-x[::-1])), Curvature.CONVEX),
     "log of a difference": (lambda x: pt.log1p(pt.exp(x) - 0.5 * pt.exp(-x[::-1])), Curvature.UNKNOWN),
@@ -237,24 +280,29 @@ UNARY = [
     *(lambda x: 1.0 / pt.exp(x), lambda x: pt.sqrt(pt.exp(x)), lambda x: -0.3 * pt.exp(x), lambda x: pt.log(pt.exp(x))),
     *(lambda x: x[::-1], lambda x: pt.stack([x.sum(), x[0]])),
 ]
+OF_PROBABILITIES = [
+    *(pt.neg, pt.exp, pt.sqr, pt.erfc, lambda x: 0.5 * x, lambda x: x[::-1]),
+    *(lambda x: pt.log(0.5 * pt.erfc(x)), lambda x: pt.log1p(-0.5 * pt.erfc(x))),
+    *(lambda x: pt.special.softmax(x, axis=0), lambda x: pt.special.log_softmax(x, axis=0)),
+]
 BINARY = [
     *(pt.add, pt.sub, lambda x, y: pt.switch(SOME, x, y), lambda x, y: x * y, lambda x, y: x / y),
     lambda x, y: pt.switch(pt.and_(SOME, pt.exp(x) >= 0.0), x, y),
 ]
 
 
-def random_graph(rng, *inputs):
+def random_graph(rng, unary, *inputs):
     """Build a vector of a few operations on the position, and on constants that are not known."""
     made = [*inputs]
     for _ in range(rng.integers(1, 6)):
         one = made[rng.integers(len(made))]
         if rng.random() < 0.6:
             one = BINARY[rng.integers(len(BINARY))](one, made[rng.integers(len(made))])
-        made.append(UNARY[rng.integers(len(UNARY))](one))
+        made.append(unary[rng.integers(len(unary))](one))
     return made[-1]
 
 
-def wrong_claims(n, most=np.inf):
+def wrong_claims(n, most=np.inf, unary=UNARY):
     """Compare the claims about n random graphs with the middles of random lines; count wrong claims and right ones.
 
     It stops after ``most`` wrong claims.
@@ -263,7 +311,7 @@ def wrong_claims(n, most=np.inf):
     for _ in range(n):
         position = pt.vector("position", shape=(2,))
         fixed = pt.vector("fixed", shape=(2,))
-        output = random_graph(rng, position, fixed)
+        output = random_graph(rng, unary, position, fixed)
         said = concavity._Reader(position, {}, fixed).read([output]).get(output, Curvature.AFFINE)
         if said in (Curvature.UNKNOWN, Curvature.CONSTANT):
             continue
@@ -291,10 +339,11 @@ def wrong_claims(n, most=np.inf):
     return wrong, right
 
 
-def test_random_graphs_are_what_they_are_said_to_be():
-    wrong, right = wrong_claims(300)
+@pytest.mark.parametrize(("unary", "n", "least"), [(UNARY, 300, 80), (OF_PROBABILITIES, 150, 40)])
+def test_random_graphs_are_what_they_are_said_to_be(unary, n, least):
+    wrong, right = wrong_claims(n, unary=unary)
     assert wrong == 0
-    assert right > 80
+    assert right > least
 
 
 MUTANTS = {
