@@ -70,8 +70,13 @@ def build_outputs(
     def evaluate(positions: np.ndarray, data: Mapping[str, np.ndarray] = containers) -> dict[str, np.ndarray]:
         values = [data[name] for name in containers]
         flat = np.ascontiguousarray(positions, dtype=position.dtype).reshape(-1, layout.n_dims)
-        parts = [function(flat[i : i + chunk], *values) for i in range(0, len(flat), chunk)]
-        joined = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        joined: list[np.ndarray] = []
+        for i in range(0, len(flat), chunk):
+            parts = function(flat[i : i + chunk], *values)
+            # Copied one by one: all parts and what joins them would be two copies of what can be gigabytes.
+            joined = joined or [np.empty((len(flat), *part.shape[1:]), part.dtype) for part in parts]
+            for whole, part in zip(joined, parts, strict=True):
+                whole[i : i + chunk] = part
         batch = np.shape(positions)[:-1]
         return {name: a.reshape((*batch, *a.shape[1:])) for name, a in zip(names, joined, strict=True)}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -70,6 +72,20 @@ def test_chunks_and_batch_axes_do_not_change_values(case, monkeypatch):
     parts = build_outputs(model, layout)(positions[:6].reshape(3, 2, -1))
     for name, value in parts.items():
         np.testing.assert_array_equal(value.reshape(6, *value.shape[2:]), whole[name][:6])
+
+
+def test_many_draws_of_a_large_deterministic_are_kept_once(monkeypatch):
+    monkeypatch.setattr("pymc_hais.density.outputs._MAX_CHUNK", 20)
+    with pm.Model() as model:
+        pm.Deterministic("wide", pm.Normal("x") * np.ones(1000))
+    outputs, positions = build_outputs(model, build_layout(model)), np.zeros((400, 1))
+    tracemalloc.start()
+    try:
+        size = outputs(positions)["wide"].nbytes
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * size
 
 
 def test_an_op_without_a_batched_form_is_looped(case, monkeypatch):
