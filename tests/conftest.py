@@ -4,6 +4,7 @@ import atexit
 import gc
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -29,9 +30,19 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "JAX_COMPILATION_CACHE_DIR": _cache.name,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        # Noting where each variable was made takes a tenth of the suite.
-        "PYTENSOR_FLAGS": f"{os.environ.get('PYTENSOR_FLAGS', '')},traceback__limit=0".lstrip(","),
+        # Noting where each variable was made takes a tenth of the suite.  A C compiler would compile each operation on
+        # constants that PyTensor computes beforehand: hundreds of programs that run once.
+        "PYTENSOR_FLAGS": f"{os.environ.get('PYTENSOR_FLAGS', '')},traceback__limit=0,cxx=".lstrip(","),
     }
+
+
+@pytest.fixture
+def c_compiler():
+    """Give PyTensor the C compiler, if there is one, for tests of what it compiles."""
+    import pytensor
+
+    with pytensor.config.change_flags(cxx=shutil.which("g++") or shutil.which("clang++") or ""):
+        yield
 
 
 def pytest_configure(config):

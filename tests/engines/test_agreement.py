@@ -22,6 +22,8 @@ from tests.engines.models import build_engine, build_graph
 from tests.populations import anneal_one, run_segment, start_one, state_of
 from tests.toys import HAS_JAX
 
+pytestmark = pytest.mark.usefixtures("c_compiler")
+
 KEY = np.array([11, 2**32 - 5], dtype=np.uint32)
 #: Runs are deterministic and contract, so rounding (1e-16 an operation) stays far below this.
 TOLERANCE = {"rtol": 0.0, "atol": 1e-10}

@@ -105,6 +105,7 @@ def test_a_prior_a_hundred_times_as_wide_as_the_hill_has_its_mode_found():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("c_compiler")
 def test_what_is_evaluated_particle_by_particle_starts_at_its_mode():
     model, truth = linear()
     found, idata = estimate(model, backend="c")
