@@ -129,8 +129,9 @@ def sample_hais(
     target_se : float or None, default 0.1
         Rounds with more temperatures follow until ``se``, the whole error of log Z in nats, is below this and no
         finding asks for more temperatures (``weight_degeneracy``, ``estimates_disagree`` and ``underdispersion`` do;
-        ``missed_mass``, which a search after the rounds finds, does not).  The rounds are combined,
-        weighted by their temperatures.  None makes one round.
+        ``missed_mass``, which a search after the rounds finds, does not).  A first round that just meets the target is
+        followed by another one where that is cheap.  The rounds are combined, weighted by their temperatures.  None
+        makes one round.
     estimators : "all" or sequence of {"bridge", "linked", "bidirectional"}, optional
         Other methods that estimate log Z after the rounds, and fail in other ways: a bridge from a fit to the draws,
         linked importance sampling, and annealing back from the final particles, combined with the annealing forward.

@@ -45,7 +45,7 @@ class _Limits(NamedTuple):
     #: temperatures of a next round from which on another start is tried, where no pilot has told its price
     unpriced: int = 256
     ample: float = 0.5  # share of the target: with a smaller error one round is enough
-    times_of_pilots: float = 4.0  # the evaluations of a second round, at most, where the first one met the target
+    times_of_planning: float = 4.0  # the evaluations of a second round, at most, where the first one met the target
 
 
 _LIMITS = _Limits()
@@ -117,18 +117,18 @@ def _until_target(problem: Problem, plan: Plan, runner: Runner) -> Evidence:
         seconds = rounds.forecast(n_steps)
         takes_time = "" if seconds is None else f", about {duration(seconds)}"
         so_far = f"Round {rounds.n}: log Z = {evidence.estimate:.3f}"
-        target = runner.sampling.target_se or np.inf
-        why = "to confirm it" if evidence.row.is_sound and evidence.estimate.se <= target else f"target_se = {target}"
+        met = _reason_to_stop(evidence.row, runner)  # by a first round that another one is to confirm
+        why = "to confirm this one" if met else f"target_se = {runner.sampling.target_se}"
         _log.info(f"{so_far}. A longer round follows{takes_time} ({why})")
         _log.debug("The next round has %d temperatures", n_steps)
         if runner.ledger.is_interrupted:  # after the round ended
-            return replace(evidence, stopped_by=_stopped_by(runner))
+            return replace(evidence, stopped_by=met or _stopped_by(runner))
         if _is_refuted(plan, evidence.row, rounds.first.n_steps, n_steps):
             return replace(evidence, stopped_by="refuted")
         longer = functools.partial(rounds.make_longer, evidence, n_steps)
         following = runner.attempt(f"round {rounds.n + 1}", longer, None, is_kept=True)
         if following is None:
-            return replace(evidence, stopped_by=_stopped_by(runner))
+            return replace(evidence, stopped_by=met or _stopped_by(runner))
         evidence, n_steps = following
     return evidence
 
@@ -160,6 +160,7 @@ class _Rounds:
         self._rounds: list[Round] = []
         self.runner = runner.with_sampling(draws=plan.particles_for(runner.sampling.draws))
         self._speed = seconds_per_move(problem, plan, runner)
+        self._planned = runner.ledger.gradients[PILOT]  # evaluations before the rounds, which may be a pilot's own
         self._n_final_moves = plan.recipe.n_final_moves
         self.first = self._fit(n_steps := int(plan.lengths[0]))
         # If the time is too short, each draw has few final moves, and more only if temperatures leave time for them.
@@ -226,16 +227,17 @@ class _Rounds:
     def _is_repeated(self, estimate: LogZEstimate, n_steps: int) -> bool:
         """Whether a first round that just meets the target is followed by one twice as long.
 
-        Where short rounds have a chance to stop, those do whose estimate is too low and whose error is too small.
-        Another round, which nothing of the first one chose, shows it.  Its price is compared with that of the pilots as
-        a number of evaluations: seconds would let the result depend on the machine.
+        Short rounds stop more often where their estimate is too low and their error too small; a second, independent
+        round reveals this.  Its price is compared with that of planning as a number of evaluations: seconds would let
+        the result depend on the machine.
         """
         sampling, engine = self.runner.sampling, self._problem.engine
         if self.n > 1 or sampling.target_se is None or estimate.se <= _LIMITS.ample * sampling.target_se:
             return False
         a_move = engine.kernel.n_gradients + engine.path.n_evaluations
-        price = 2 * n_steps * a_move * sampling.draws * sampling.chains
-        is_cheap = price <= _LIMITS.times_of_pilots * self.runner.ledger.gradients[PILOT]
+        n_particles = sampling.draws * sampling.chains
+        price = 2 * n_steps * a_move * n_particles + self._problem.reference.cost(n_particles)
+        is_cheap = price <= _LIMITS.times_of_planning * self._planned
         return is_cheap and 2 * n_steps <= sampling.max_temperatures and not self._reason_of_time(2 * n_steps)
 
     def _reason_of_time(self, n_steps: int) -> str | None:

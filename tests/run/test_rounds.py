@@ -116,6 +116,37 @@ def test_a_first_round_that_just_meets_the_target_is_confirmed_where_that_costs_
     assert n_rounds(paid=1e9) == [64, 128]  # only the first round
 
 
+def just_met(**options):
+    """Build the call of a first round that just meets the target, after pilots that cost much."""
+    runner = call_of(target_se=1.2 * estimate_log_z(run_of(healthy(2.0), 64)).se, **options)
+    runner.pay(PILOT, 10**9)
+    return runner
+
+
+def test_a_target_that_was_met_stays_met_where_its_confirmation_is_interrupted():
+    runner = just_met()
+    evidence, _ = evidence_of(healthy(2.0), KeyboardInterrupt, runner=runner)
+    assert (evidence.stopped_by, len(evidence.rows[0].rounds)) == ("target_se", 1)
+    assert [one.what for one in runner.ledger.missing] == ["round 2"]
+
+
+@pytest.mark.parametrize(("limit", "n_rounds"), [(25.0, 1), (100.0, 2)])
+def test_a_target_that_was_met_is_confirmed_only_in_time(limit, n_rounds, monkeypatch):
+    """The first round takes 10 seconds."""
+    clock = [0.0]
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
+
+    class Slow(Script):
+        def __call__(self, *args):
+            clock[0] += 10.0
+            return super().__call__(*args)
+
+    script = Slow(healthy(2.0), healthy(2.0, seed=1))
+    module = mutate(rounds, anneal_rows=script, measure_lag=lambda *_: None)
+    evidence = module.run_rounds(*start_of(), just_met(max_seconds=limit))
+    assert (evidence.stopped_by, len(script.plans)) == ("target_se", n_rounds)
+
+
 @pytest.mark.parametrize("name", UNSOUND)
 def test_a_run_whose_weights_cannot_carry_it_goes_on_however_small_its_error(name):
     first, second = UNSOUND[name], healthy(0.3)
