@@ -112,7 +112,7 @@ def test_a_start_that_needs_few_temperatures_is_kept_without_a_second_pilot(far,
 
 @pytest.mark.slow
 def test_pilots_that_disagree_keep_the_prior_where_nothing_else_is_asked(far, call, again):
-    again.setattr(Problem, "is_one_hill", False)
+    again.setattr(Problem, "is_one_hill", property(lambda _: False))
     again.setattr(confirm, "tolerance", lambda *_: -np.inf)
     assert choose(Search(far, "auto", call))[0] is not far  # a population from the prior agrees with the fit
     again.setattr(confirm, "_PARTICLES", 10**9)  # too many for one

@@ -169,7 +169,8 @@ class _Reader:
         if variable is None or variable.owner is None:
             return False
         if isinstance(variable.owner.op, LAYOUT):
-            return self._is_logistic(variable.owner.inputs[0])
+            first, *rest = variable.owner.inputs
+            return self._is_logistic(first) and all(self._of(one) == _CONSTANT for one in rest)
         return isinstance(scalar_op(variable), ps.Sigmoid) and self._of(variable.owner.inputs[0]) == _AFFINE
 
     def _is_normal_tail(self, op: Op, variable: Variable) -> bool:
@@ -183,18 +184,18 @@ class _Reader:
         return bool(np.all(factor > 0.0)) if isinstance(op, ps.Log) else bool(np.all(factor == -0.5))
 
     def _factor_of_tail(self, variable: Variable) -> np.ndarray | None:
-        """Return the constants that ``erfc`` of an affine term is multiplied by; None for other variables."""
+        """Return the constant that ``erfc`` of an affine term is multiplied by; None for other variables."""
         op = scalar_op(variable)
         if isinstance(op, ps.Erfc):
             return np.ones(()) if self._of(variable.owner.inputs[0]) == _AFFINE else None
         if isinstance(op, ps.Neg):
-            inner = self._factor_of_tail(variable.owner.inputs[0])
-            return None if inner is None else -inner
+            factor = self._factor_of_tail(variable.owner.inputs[0])
+            return None if factor is None else -factor
         if not isinstance(op, ps.Mul) or len(variable.owner.inputs) != 2:
             return None
-        first, second = variable.owner.inputs
-        found = (self._value(first), self._factor_of_tail(second)), (self._value(second), self._factor_of_tail(first))
-        return next((value * factor for value, factor in found if value is not None and factor is not None), None)
+        constant, tail = sorted(variable.owner.inputs, key=lambda one: isinstance(scalar_op(one), ps.Erfc))
+        is_tail = isinstance(scalar_op(tail), ps.Erfc) and self._factor_of_tail(tail) is not None
+        return self._value(constant) if is_tail else None
 
     def _of_sign(self, op: Op, inputs: list[Any]) -> Curvature:
         """Return that of a sign: products of exponentials are zero for all positions or for none."""
@@ -255,7 +256,7 @@ class _Reader:
         """Return what no element is above: 1 for probabilities; infinity where nothing is known."""
         op, value = scalar_op(variable), self._value(variable)
         if value is not None:
-            return float(np.max(value))
+            return float(np.max(value, initial=-np.inf))
         if isinstance(op, ps.Sigmoid) or _softmax(variable):
             return 1.0
         if isinstance(op, ps.Erfc):
@@ -303,7 +304,8 @@ class _Reader:
             return self._value(variable.owner.inputs[0])
         if isinstance(scalar_op(variable), ps.Cast):
             value = self._value(variable.owner.inputs[0])
-            return None if value is None else value.astype(variable.type.dtype)
+            with np.errstate(invalid="ignore"):
+                return None if value is None else value.astype(variable.type.dtype)
         return self._known.get(variable)
 
     def _sign(self, variable: Variable) -> float | None:

@@ -53,6 +53,9 @@ NOT_PROVEN = {
     "a ridge": lambda mu: pm.Normal("y", mu[0] * mu[1], 1.0, observed=1.0),
     "convex": lambda mu: pm.Potential("energy", pt.softplus(mu).sum()),
     "a condition": lambda mu: pm.Potential("energy", pt.switch(mu[0] > 0.0, -mu[0], -2.0 * mu[1])),
+    "a probability that it chooses": lambda mu: pm.Potential(
+        "energy", pt.log1p(-pt.sigmoid(pt.stack([mu, -mu]))[pt.cast(mu < 0.0, "int64")]).sum()
+    ),
     "whole numbers": lambda mu: pm.Potential("energy", pt.cast(pt.cast(mu[0], "int64"), "float64")),
 }
 
@@ -95,6 +98,13 @@ def test_categories_with_a_predictor_each_have_one_hill(likelihood):
         utilities = X @ pm.Normal("b", 0.0, 1.0, shape=(3, 2))
         likelihood(pm.math.softmax(pt.concatenate([utilities, np.zeros((40, 1))], axis=1), axis=1))
     assert proven(model)
+
+
+def test_a_table_without_rows_is_read():
+    with pm.Model() as model:
+        p = pm.math.invprobit(X[:0] @ pm.Normal("b", shape=3))
+        pm.Binomial("y", 5, p=np.ones(0) * p, observed=np.ones(0, int))
+    proven(model)  # raises nothing
 
 
 def test_probabilities_of_one_hill_are_proven():
@@ -230,6 +240,14 @@ KNOWN = {
     "log of two tails": (lambda x: pt.log(pt.erfc(x) * pt.erfc(-x)), Curvature.UNKNOWN),
     "log of the tail of a square": (lambda x: pt.log(pt.erfc(pt.sqr(x))), Curvature.UNKNOWN),
     "log of a probability": (lambda x: pt.log1p(-pt.sigmoid(3.0 * x)[::-1]), Curvature.CONCAVE),
+    "log of a probability that the position chooses": (
+        lambda x: pt.log1p(-pt.sigmoid(pt.stack([x, -x]))[pt.cast(x < 0.0, "int64")]),
+        Curvature.UNKNOWN,
+    ),
+    "log of tails with factors of their own": (
+        lambda x: pt.log1p(np.array([[-0.5], [-1.0]]) * (np.array([[1.0, 0.5]]) * pt.erfc(x[None]))),
+        Curvature.UNKNOWN,
+    ),
     "log of more than a probability": (lambda x: pt.log1p(pt.sigmoid(x)), Curvature.UNKNOWN),
     "log probabilities": (lambda x: pt.special.log_softmax(x, axis=0), Curvature.CONCAVE),
     "log probabilities of exponentials": (lambda x: pt.special.log_softmax(pt.exp(x), axis=0), Curvature.UNKNOWN),
@@ -313,7 +331,7 @@ def wrong_claims(n, most=np.inf, unary=UNARY):
         fixed = pt.vector("fixed", shape=(2,))
         output = random_graph(rng, unary, position, fixed)
         said = concavity._Reader(position, {}, fixed).read([output]).get(output, Curvature.AFFINE)
-        if said in (Curvature.UNKNOWN, Curvature.CONSTANT):
+        if said is Curvature.UNKNOWN:
             continue
         points, constants = pt.matrix("points", shape=(None, 2)), pt.matrix("constants", shape=(None, 2))
         ends, values = rng.normal(scale=2.0, size=(2, 40, 2)), rng.normal(size=(40, 2))
@@ -332,6 +350,7 @@ def wrong_claims(n, most=np.inf, unary=UNARY):
             Curvature.CONCAVE: np.any(bent < -scale),
             Curvature.CONVEX: np.any(bent > scale),
             Curvature.AFFINE: np.any(np.abs(bent) > scale),
+            Curvature.CONSTANT: np.any(np.abs(middle - first) > scale),
         }[said]
         wrong, right = wrong + bool(is_wrong), right + (not is_wrong)
         if wrong == most:
