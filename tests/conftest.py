@@ -4,7 +4,6 @@ import atexit
 import gc
 import importlib.util
 import os
-import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -15,6 +14,8 @@ from tests.level import N_ASSERTIONS, spent
 
 #: Statistical assertions of all processes.
 _spent = [0]
+#: The C compiler that PyTensor found.
+_cxx = [""]
 #: Files of tests that are named with their seconds at the end.
 _SLOWEST_FILES = 15
 
@@ -30,9 +31,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         "JAX_COMPILATION_CACHE_DIR": _cache.name,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        # Noting where each variable was made takes a tenth of the suite.  A C compiler would compile each operation on
-        # constants that PyTensor computes beforehand: hundreds of programs that run once.
-        "PYTENSOR_FLAGS": f"{os.environ.get('PYTENSOR_FLAGS', '')},traceback__limit=0,cxx=".lstrip(","),
+        # Noting where each variable was made takes a tenth of the suite.
+        "PYTENSOR_FLAGS": f"{os.environ.get('PYTENSOR_FLAGS', '')},traceback__limit=0".lstrip(","),
     }
 
 
@@ -41,7 +41,7 @@ def c_compiler():
     """Give PyTensor the C compiler, if there is one, for tests of what it compiles."""
     import pytensor
 
-    with pytensor.config.change_flags(cxx=shutil.which("g++") or shutil.which("clang++") or ""):
+    with pytensor.config.change_flags(cxx=_cxx[0]):
         yield
 
 
@@ -54,8 +54,15 @@ def pytest_configure(config):
 
 
 def prepare():
-    """Set up JAX, and Hypothesis with the same examples on every machine: a red suite means a changed package."""
+    """Set up JAX, and Hypothesis with the same examples on every machine: a red suite means a changed package.
+
+    PyTensor has no C compiler: each operation on constants that it computes beforehand would be a program of its own,
+    hundreds of them, that runs once.  (It has one while it is imported, or its backend "c" would never use it.)
+    """
+    import pytensor
     from hypothesis import settings
+
+    _cxx[0], pytensor.config.cxx = pytensor.config.cxx, ""
 
     if importlib.util.find_spec("jax") is not None:
         import jax

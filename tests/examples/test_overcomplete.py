@@ -66,7 +66,7 @@ def exact(logpdf, x, a=BASIS):
 def test_densities_are_those_of_scipy(name):
     source, logpdf = SOURCES[name]
     s = np.array([-30.0, -2.0, -1e-3, 0.0, 0.3, 1.0, 12.0])
-    found = (source.log_constant() + source.log_shape(pt.as_tensor(s), pt)).eval()
+    found = (source.log_constant() + source.log_shape(pt.as_tensor(s), pt)).eval(mode="FAST_COMPILE")
     np.testing.assert_allclose(found, logpdf(s), rtol=1e-10)
     np.testing.assert_allclose(source.log_shape(s, np), logpdf(s) - logpdf(0.0), rtol=1e-10, atol=1e-12)
 
@@ -256,7 +256,9 @@ def mean_log_p(rows, a, source):
     null, u = null_basis(a)[0], np.linspace(-6.0, 6.0, 301)
     s = (rows @ np.linalg.pinv(a).T)[:, None] + np.sinh(u)[:, None] * null
     log_p = source.log_shape(s, np).sum(axis=-1)
-    constant = np.sum(source.log_constant().eval() * np.ones(3)) - 0.5 * np.linalg.slogdet(a @ a.T)[1]
+    constant = (
+        np.sum(source.log_constant().eval(mode="FAST_COMPILE") * np.ones(3)) - 0.5 * np.linalg.slogdet(a @ a.T)[1]
+    )
     return np.log(trapezoid(np.exp(log_p) * np.cosh(u), u, axis=1)).mean() + constant
 
 

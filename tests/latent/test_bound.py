@@ -96,7 +96,7 @@ def test_elements_and_their_values_are_those_of_pymc(shape):
     values = RNG.normal(size=(*shape[:-1], shape[-1] - 1))
     with pm.Model() as model:
         rv = pm.ZeroSumNormal("a", shape=shape)
-    x = model.rvs_to_transforms[rv].backward(pt.constant(values)).eval()
+    x = model.rvs_to_transforms[rv].backward(pt.constant(values)).eval(mode="FAST_COMPILE")
     np.testing.assert_allclose(x.sum(axis=-1), 0.0, atol=1e-12)
     found = axes.to_values(x)
     np.testing.assert_allclose(found[..., :-1], values, atol=1e-13)
