@@ -177,6 +177,11 @@ def _mean_of_alive(acceptance: np.ndarray, log_weights: np.ndarray) -> np.ndarra
     return np.einsum("bsp,bp->bs", acceptance, alive) / alive.sum(axis=1)[:, None]
 
 
+def evaluations_per_move(engine: Engine) -> int:
+    """Return how many values and gradients of the density a transition of one particle takes."""
+    return engine.kernel.n_gradients + engine.path.n_evaluations
+
+
 def move(
     engine: Engine,
     ladder: Ladder,

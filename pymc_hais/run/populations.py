@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.annealing import Report, Start, anneal, move
+from pymc_hais.core.annealing import Report, Start, anneal, evaluations_per_move, move
 from pymc_hais.core.files import digest
 from pymc_hais.core.protocols import Engine
 from pymc_hais.core.records import AnnealingRun, Ladder, ParticleState
@@ -164,8 +164,8 @@ def _anneal(
 
         return Task(runner.seeds.name(place), fingerprint, lambda: make(place, runner.seeds.streams(place)))
 
-    n, a_step = runner.sampling.draws, problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
-    of_population = n * (1 + a_step * len(ladder.schedule)) + problem.reference.cost(n)
+    n, n_steps = runner.sampling.draws, len(ladder.schedule)
+    of_population = n * (1 + evaluations_per_move(problem.engine) * n_steps) + problem.reference.cost(n)
     parts: dict[int, dict[int, AnnealingRun]] = {}
     for number, run in runner.workers.do(problem.engine, list(map(task, places)), report):
         runner.pay("rounds", len(places[number].populations) * of_population)

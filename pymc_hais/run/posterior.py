@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pymc_hais.core.annealing import move
+from pymc_hais.core.annealing import evaluations_per_move, move
 from pymc_hais.core.records import ParticleState
 from pymc_hais.core.seeds import Place, Purpose
 from pymc_hais.core.weights import pool, systematic
@@ -34,8 +34,7 @@ def draw_posterior(evidence: Evidence, runner: Runner) -> PosteriorDraws:
 
     def part_copies() -> np.ndarray:
         moved = move(problem.engine, ladder, state, inputs, keys, n_moves, 0)
-        a_move = problem.engine.kernel.n_gradients + problem.engine.path.n_evaluations
-        runner.pay("posterior", chosen.size * n_moves * a_move)
+        runner.pay("posterior", chosen.size * n_moves * evaluations_per_move(problem.engine))
         return np.asarray(moved.position, np.float64)
 
     as_they_are = np.asarray(state.position, np.float64)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.annealing import Report
+from pymc_hais.core.annealing import Report, evaluations_per_move
 from pymc_hais.core.records import AnnealingRun, Ladder
 from pymc_hais.core.schedules import SHORTEST
 from pymc_hais.estimators import (
@@ -57,8 +57,7 @@ def seconds_per_move(problem: Problem, plan: Plan, runner: Runner) -> float:
     n_threads = 1 if engine.name == "python" else runner.compiler.cores or os.cpu_count() or 1
     n_particles = runner.sampling.chains * plan.particles_for(runner.sampling.draws)
     n_threads = min(n_threads, -(-n_particles // PILOT_PARTICLES))
-    a_move = engine.kernel.n_gradients + engine.path.n_evaluations
-    return plan.seconds_per_gradient * a_move / max(1.0, _LIMITS.gain * n_threads)
+    return plan.seconds_per_gradient * evaluations_per_move(engine) / max(1.0, _LIMITS.gain * n_threads)
 
 
 def forecast(problem: Problem, plan: Plan, runner: Runner) -> float | None:
@@ -210,7 +209,6 @@ class _Rounds:
         estimate = row.estimate
         self._speed = seconds / (n_steps * runner.sampling.draws * runner.sampling.chains)
         stopped_by = _reason_to_stop(row, runner) or self._reason_of_time(n_steps)
-        is_repeated = stopped_by == "target_se" and self._is_repeated(estimate, n_steps)
         longer = next_length(
             n_steps,
             estimate.se,
@@ -219,9 +217,11 @@ class _Rounds:
             sum(one.n_steps for one in self._rounds),
             row.is_sound and estimate.shortfall < _LIMITS.falling * estimate.se,
         )
-        following = self._fit(2 * n_steps if is_repeated else longer)
+        if stopped_by == "target_se" and self._is_repeated(estimate, n_steps):
+            stopped_by, longer = None, 2 * n_steps
+        following = self._fit(longer)
         n_particles = (run.log_weights.size,) * self.n
-        made = "" if is_repeated else stopped_by or "", runner.sampling.draws, n_particles, self._speed
+        made = stopped_by or "", runner.sampling.draws, n_particles, self._speed
         return Evidence(problem, plan, (row,), ladder, run, *made), following.n_steps
 
     def _is_repeated(self, estimate: LogZEstimate, n_steps: int) -> bool:
@@ -231,12 +231,11 @@ class _Rounds:
         round reveals this.  Its price is compared with that of planning as a number of evaluations: seconds would let
         the result depend on the machine.
         """
-        sampling, engine = self.runner.sampling, self._problem.engine
+        sampling, problem = self.runner.sampling, self._problem
         if self.n > 1 or sampling.target_se is None or estimate.se <= _LIMITS.ample * sampling.target_se:
             return False
-        a_move = engine.kernel.n_gradients + engine.path.n_evaluations
         n_particles = sampling.draws * sampling.chains
-        price = 2 * n_steps * a_move * n_particles + self._problem.reference.cost(n_particles)
+        price = 2 * n_steps * evaluations_per_move(problem.engine) * n_particles + problem.reference.cost(n_particles)
         is_cheap = price <= _LIMITS.times_of_planning * self._planned
         return is_cheap and 2 * n_steps <= sampling.max_temperatures and not self._reason_of_time(2 * n_steps)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
-from pymc_hais.core.annealing import Report
+from pymc_hais.core.annealing import Report, evaluations_per_move
 from pymc_hais.core.protocols import Engine
 from pymc_hais.core.records import Metric, Particles, Segment
 from pymc_hais.core.schedules import cumulative_barrier
@@ -227,8 +227,7 @@ class _Moving:
     @property
     def n_gradients(self) -> int:
         """Evaluations of value and gradient so far."""
-        a_move = self._kernel.n_gradients + self._engine.path.n_evaluations
-        return len(self._recent) * (1 + self.n_moves * a_move)
+        return len(self._recent) * (1 + self.n_moves * evaluations_per_move(self._engine))
 
     @property
     def positions(self) -> np.ndarray:
