@@ -70,17 +70,25 @@ def build_outputs(
     def evaluate(positions: np.ndarray, data: Mapping[str, np.ndarray] = containers) -> dict[str, np.ndarray]:
         values = [data[name] for name in containers]
         flat = np.ascontiguousarray(positions, dtype=position.dtype).reshape(-1, layout.n_dims)
-        joined: list[np.ndarray] = []
-        for i in range(0, len(flat), chunk):
-            parts = function(flat[i : i + chunk], *values)
-            # Copied one by one: all parts and what joins them would be two copies of what can be gigabytes.
-            joined = joined or [np.empty((len(flat), *part.shape[1:]), part.dtype) for part in parts]
-            for whole, part in zip(joined, parts, strict=True):
-                whole[i : i + chunk] = part
+        joined = _in_parts(lambda part: function(flat[part], *values), len(flat), chunk)
         batch = np.shape(positions)[:-1]
         return {name: a.reshape((*batch, *a.shape[1:])) for name, a in zip(names, joined, strict=True)}
 
     return evaluate
+
+
+def _in_parts(function: Callable[[slice], list[np.ndarray]], n: int, size: int) -> list[np.ndarray]:
+    """Compute arrays of n rows, so many rows at a time.
+
+    Each part is copied as soon as it is there.  To keep all parts and join them takes twice the memory: gigabytes.
+    """
+    joined: list[np.ndarray] = []
+    for part in (slice(i, i + size) for i in range(0, n, size)):
+        found = function(part)
+        joined = joined or [np.empty((n, *array.shape[1:]), array.dtype) for array in found]
+        for whole, array in zip(joined, found, strict=True):
+            whole[part] = array
+    return joined
 
 
 def _expression(variable: Any) -> Any:
@@ -191,8 +199,8 @@ def build_pointwise(model: pm.Model, names: Sequence[str]) -> Pointwise:
         given = [np.asarray(draws[name], dtype=value.type.dtype) for name, value in values.items()]
         rows = [np.asarray(one, dtype=t.type.dtype) for one, t in zip(table, tables, strict=True)]
         chunk = max(1, _CHUNK_SIZE // max(1, rows[0].size))
-        parts = [function(*(one[i : i + chunk] for one in given), *rows)[0] for i in range(0, len(given[0]), chunk)]
-        return np.concatenate(parts)
+        (found,) = _in_parts(lambda part: function(*(one[part] for one in given), *rows), len(given[0]), chunk)
+        return found
 
     return pointwise
 
