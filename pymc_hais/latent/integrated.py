@@ -16,7 +16,7 @@ import pymc as pm
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, untraced
 from pymc_hais.density.layout import Layout, build_layout, on_position
 from pymc_hais.density.outputs import batch_over_rows
-from pymc_hais.density.rewrites.graphs import count
+from pymc_hais.density.rewrites.graphs import sizes
 from pymc_hais.density.sites.terms import reached_from
 from pymc_hais.latent import conjugate
 from pymc_hais.latent.rows import find
@@ -132,8 +132,7 @@ def integrate(model: pm.Model) -> Integrated | None:
     layout = build_layout(frozen)
     position, outputs = on_position(frozen, layout, frozen.replace_rvs_by_values(list(solution.arrays)))
     compute = batch_over_rows(position, outputs, compile_interpreted([position], outputs))
-    made = [one for one in reached_from([position], outputs) if hasattr(one.type, "shape")]
-    width = max(solution.places.size, *(count(one) or 1 for one in made))
+    width = max(solution.places.size, *sizes(reached_from([position], outputs)))
     found = Integrated(frozen, layout, whole, solution, compute, width)
     return found if _is_confirmed(found, of_whole) else None
 

@@ -1,7 +1,7 @@
 """Many rows of data in blocks, whose arrays stay in the cache: more particles go together, in less memory."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from pymc_hais.density.density import DensityGraph
 from pymc_hais.density.jax_forms.linker import exchange, jax_mode
 from pymc_hais.density.proofs.tables import Rows, find_rows
 from pymc_hais.density.rewrites.gradients import InverseFactor
-from pymc_hais.density.rewrites.graphs import core_op
+from pymc_hais.density.rewrites.graphs import core_op, sizes
 from pymc_hais.density.sites.terms import reached_from
 
 #: Rows from which on they are cut: of fewer, the arrays of a few particles stay in the cache as they are.
@@ -101,15 +101,15 @@ def in_blocks(graph: DensityGraph) -> tuple[DensityGraph, int]:
     made = RowBlocks(rows).make_node(*rows.given, *rows.free).outputs
     blocked = replace(graph, density=clone_replace(graph.density, dict(zip(rows.totals, made, strict=True))))
     inner = [one for one in reached_from([graph.position, *graph.betas], graph.density) if one in rows.axes]
-    return blocked, max(_width(blocked), max(_sizes(inner)) // _n_blocks(rows))
+    return blocked, max(_width(blocked), max(sizes(inner)) // _n_blocks(rows))
 
 
 def _width(graph: DensityGraph) -> int:
     reached = reached_from([graph.position, *graph.betas], graph.density)
     made = [one for one in reached if core_op(one, *_WHOLE)]
     taken = dict.fromkeys(one for made_here in made for one in made_here.owner.inputs if one in reached)
-    kept = sum(_sizes({**dict.fromkeys(made), **taken}))
-    return max(*_sizes(reached), kept, _OF_LOOPS if kept else 1)
+    kept = sum(sizes({**dict.fromkeys(made), **taken}))
+    return max(*sizes(reached), kept, _OF_LOOPS if kept else 1)
 
 
 @untraced
@@ -126,8 +126,3 @@ def widest_term(model: Any) -> str:
         )
         found.append((math.prod(shape), f"`{variable.name}`, with an array of {' x '.join(f'{n:,}' for n in shape)}"))
     return max(found)[1]
-
-
-def _sizes(variables: Iterable[Any]) -> list[int]:
-    shapes = (getattr(variable.type, "shape", ()) for variable in variables)
-    return [math.prod(shape) for shape in shapes if None not in shape]

@@ -1,7 +1,7 @@
 """Questions about variables of a graph, and other orders of their dimensions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,12 @@ def count(variable: Any) -> Any:
     """Return how many elements an array has; None if that is not known."""
     shape = variable.type.shape
     return None if None in shape else math.prod(shape)
+
+
+def sizes(variables: Iterable[Any]) -> list[int]:
+    """Return how many elements those variables have whose shape is known; what has no shape has one."""
+    shapes = (getattr(variable.type, "shape", ()) for variable in variables)
+    return [math.prod(shape) for shape in shapes if None not in shape]
 
 
 def places_of(shape: Any) -> np.ndarray:
