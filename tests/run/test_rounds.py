@@ -74,6 +74,19 @@ class Script:
         return self.lags.get(len(self.plans))
 
 
+class Slow(Script):
+    """The same, with 10 seconds a round."""
+
+    def __init__(self, monkeypatch, *runs):
+        super().__init__(*runs)
+        self.seconds = 0.0
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.seconds)
+
+    def __call__(self, *args):
+        self.seconds += 10.0
+        return super().__call__(*args)
+
+
 def evidence_of(*runs, start=None, replacements=(), lags=(), runner=None, **options):
     """Run rounds that give these runs, with these lags by number; return the evidence and the script."""
     script, runner = Script(*runs), runner or call_of(**{"target_se": 0.1, **options})
@@ -133,15 +146,7 @@ def test_a_target_that_was_met_stays_met_where_its_confirmation_is_interrupted()
 @pytest.mark.parametrize(("limit", "n_rounds"), [(25.0, 1), (100.0, 2)])
 def test_a_target_that_was_met_is_confirmed_only_in_time(limit, n_rounds, monkeypatch):
     """The first round takes 10 seconds."""
-    clock = [0.0]
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
-
-    class Slow(Script):
-        def __call__(self, *args):
-            clock[0] += 10.0
-            return super().__call__(*args)
-
-    script = Slow(healthy(2.0), healthy(2.0, seed=1))
+    script = Slow(monkeypatch, healthy(2.0), healthy(2.0, seed=1))
     module = mutate(rounds, anneal_rows=script, measure_lag=lambda *_: None)
     evidence = module.run_rounds(*start_of(), just_met(max_seconds=limit))
     assert (evidence.stopped_by, len(script.plans)) == ("target_se", n_rounds)
@@ -384,17 +389,8 @@ def test_a_shortened_round_has_few_final_moves_and_more_temperatures():
 
 
 def test_rounds_end_with_the_time(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
-
-    class Slow(Script):
-        def __call__(self, *args):
-            clock[0] += 10.0
-            return super().__call__(*args)
-
     def end(limit, *runs):
-        clock[0] = 0.0
-        script, call = Slow(*runs), call_of(target_se=0.01, max_seconds=limit)
+        script, call = Slow(monkeypatch, *runs), call_of(target_se=0.01, max_seconds=limit)
         evidence = mutate(rounds, anneal_rows=script, measure_lag=lambda *_: None).run_rounds(*start_of(), call)
         assert evidence.stopped_by == "max_seconds"
         return [len(plan.schedule) for plan in script.plans]

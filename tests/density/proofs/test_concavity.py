@@ -100,13 +100,6 @@ def test_categories_with_a_predictor_each_have_one_hill(likelihood):
     assert proven(model)
 
 
-def test_a_table_without_rows_is_read():
-    with pm.Model() as model:
-        p = pm.math.invprobit(X[:0] @ pm.Normal("b", shape=3))
-        pm.Binomial("y", 5, p=np.ones(0) * p, observed=np.ones(0, int))
-    proven(model)  # raises nothing
-
-
 def test_probabilities_of_one_hill_are_proven():
     with pm.Model() as model:
         pm.Binomial("y", 5, pm.Beta("p", 2.0, 1.0, shape=4)[np.arange(40) % 4], observed=COUNTS)
@@ -263,6 +256,10 @@ KNOWN = {
     "branches that numbers choose": (
         lambda x: pt.switch(pt.and_(SOME, pt.exp(x) >= 0.0), -pt.sqr(x), pt.sqr(x)),
         Curvature.UNKNOWN,
+    ),
+    "branches of a table without rows": (
+        lambda x: pt.switch(np.ones(0) * pt.erfc(x[:0]) <= 1.0, -x[:0], pt.sqr(x[:0])),
+        Curvature.CONVEX,
     ),
     "branches that weights choose": (lambda x: pt.switch(SOME * pt.exp(x) > 0.0, -x, pt.sqr(x)), Curvature.CONVEX),
     "within open bounds": (
