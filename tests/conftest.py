@@ -38,7 +38,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 @pytest.fixture
 def c_compiler():
-    """Give PyTensor the C compiler, if there is one, for tests of what it compiles."""
+    """Let PyTensor compile C code, for tests of the backend "c"."""
     import pytensor
 
     with pytensor.config.change_flags(cxx=_cxx[0]):

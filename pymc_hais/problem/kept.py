@@ -89,7 +89,7 @@ def keep_problem(problem: Problem, reference: Any, compiler: Compiler, takes_fit
 
 
 def _recipe(reference: Any, compiler: Compiler, takes_fit: bool) -> tuple:
-    """Return the key of what a problem is built from beside its model and backend: users' objects count by identity."""
+    """Return the key of a problem, apart from its model and backend; objects of users count by identity."""
     named: Any = reference if isinstance(reference, str) else _Own(reference)
     if isinstance(reference, Gaussian | StudentT):
         named = tuple(map(_bytes, vars(reference).values()))
