@@ -3,7 +3,6 @@
 import ast
 import functools
 import graphlib
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,6 +11,7 @@ import pymc  # noqa: F401
 import pytest
 
 import pymc_hais
+from tests.processes import run_apart
 
 ROOT = Path(pymc_hais.__file__).parent
 
@@ -149,8 +149,7 @@ for name in sys.argv[1:]:
         os._exit(0)
     assert os.wait()[1] == 0, name
 """
-    done = subprocess.run([sys.executable, "-c", program, *names], cwd=ROOT.parent, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    run_apart(program, *names)
 
 
 def test_the_learning_package_reaches_the_sampler_in_one_file():
@@ -266,9 +265,7 @@ assert pm.sample_hais is pymc_hais.sample_hais
 for name in pymc_hais.__all__:
     getattr(pymc_hais, name)
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT.parent, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    seconds, *loaded = done.stdout.split()
+    seconds, *loaded = run_apart(program).split()
     assert not loaded
     assert float(seconds) < 0.3
 
@@ -276,8 +273,7 @@ for name in pymc_hais.__all__:
 def test_sampling_loads_no_tests_of_scipy_and_no_learning():
     """Half a second of a short call; they load where they are needed."""
     program = "import pymc as pm, pymc_hais, sys; pm.sample_hais; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT.parent, capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
+    loaded = set(run_apart(program).split())
     assert "pymc_hais.calls.sample" in loaded
     assert not loaded & {"scipy.stats", "arviz_stats", "arviz_plots", "pymc_hais.learning", "pymc_hais.calls.bridge"}
 

@@ -1,9 +1,7 @@
 """Memory: what is counted before a run is what the run takes, and a density that needs too much is named."""
 
 import resource
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pymc as pm
@@ -13,6 +11,7 @@ import pytest
 import pymc_hais
 from pymc_hais.core.process import bytes_of, check_memory
 from tests.density.test_memory import peak
+from tests.processes import run_apart
 from tests.quick import QUICK, one_mean
 from tests.toys import HAS_JAX
 
@@ -33,10 +32,7 @@ def main(few, many, n_dims):
 def measure(few, many, n_dims):
     """Return how much further a run with many particles takes the peak of a process of its own."""
     program = f"from tests.calls.test_needed_memory import main; main({few}, {many}, {n_dims})"
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    before, after = map(float, done.stdout.splitlines()[-2:])
+    before, after = map(float, run_apart(program).splitlines()[-2:])
     return after - before
 
 

@@ -1,8 +1,6 @@
 """A default call on random discrete and mixed models: what is not flagged as an error is right."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,7 @@ from pymc_hais import FlatDiscrete
 from tests.discrete_truth import build_mixture, log_evidence_mixture
 from tests.marks import slow_but
 from tests.measured_models import MEASURED, beside_a_constant, log_z_codes
+from tests.processes import run_apart
 from tests.random_models import models, random_model
 from tests.random_models.oracle import EXACT, Axis, UnknownTruth, exact_log_z
 from tests.truth import log_evidence_normal
@@ -142,9 +141,7 @@ def test_a_constant_moves_no_probability(constant):
 def test_a_spike_and_slab_is_right_in_single_precision():
     """In a process of its own, since PyTensor sets JAX's precision for the whole process."""
     script = f"from tests.calls.test_random_models import test_models_that_were_wrong as test; test({SINGLE!r})"
-    environment = {**os.environ, "PYTENSOR_FLAGS": "floatX=float32"}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_apart(script, env={**os.environ, "PYTENSOR_FLAGS": "floatX=float32"})
 
 
 @pytest.mark.exhaustive

@@ -5,13 +5,11 @@ In a process of its own, since PyTensor sets JAX's precision for the whole proce
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.processes import run_apart
 from tests.toys import HAS_JAX
 from tests.truth import log_evidence_normal, log_evidence_regression
 
@@ -71,11 +69,8 @@ def found(request):
     given = [item.callspec.params for item in request.session.items if item.path == request.path]
     wanted = [(one["backend"], one["name"]) for one in given if HAS_JAX or one["backend"] != "jax"]
     program = f"from tests.calls.test_single_precision import main; main({wanted})"
-    env = {**os.environ, "PYTENSOR_FLAGS": "floatX=float32"}
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    printed = run_apart(program, env={**os.environ, "PYTENSOR_FLAGS": "floatX=float32"})
+    return json.loads(printed.splitlines()[-1])
 
 
 @pytest.mark.every(9)

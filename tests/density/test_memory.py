@@ -1,7 +1,6 @@
 """How much memory the graphs of small models with discrete variables take, which is for the process's peak to say."""
 
 import resource
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +8,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+
+from tests.processes import run_apart
 
 Y = np.linspace(-2.0, 3.0, 10)
 #: Gigabytes, and how much address space the process has before it gives up.
@@ -101,10 +102,7 @@ def peak():
 
 def measure(*names):
     program = f"from tests.density.test_memory import main; main({names!r})"
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return float(done.stdout.splitlines()[-1])
+    return float(run_apart(program).splitlines()[-1])
 
 
 @pytest.mark.slow

@@ -1,10 +1,7 @@
 """One kernel, three engines: the same noise gives the same run."""
 
 import dataclasses
-import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 
 import numba
 import numpy as np
@@ -20,6 +17,7 @@ from pymc_hais.kernels import Hamiltonian
 from pymc_hais.tuning import Recipe, build_ladder, run_pilot
 from tests.engines.models import build_engine, build_graph
 from tests.populations import anneal_one, run_segment, start_one, state_of
+from tests.processes import run_apart
 from tests.toys import HAS_JAX
 
 pytestmark = pytest.mark.usefixtures("c_compiler")
@@ -253,6 +251,4 @@ def test_another_process_finds_the_machine_code():
     build_engine("regression", "numba")
     hits = "sum(build_engine('regression', 'numba')._segment.stats.cache_hits.values())"
     program = f"from tests.engines.models import build_engine; print({hits})"
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "1", done.stderr
+    assert run_apart(program).strip() == "1"

@@ -1,15 +1,14 @@
 """The cache of compiled programs on disk, as users have it: the suite's own setting is another one."""
 
 import os
-import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.populations import run_segment, state_of
+from tests.processes import run_apart
 from tests.toys import HAS_JAX
 
 if HAS_JAX:
@@ -40,12 +39,7 @@ sys.modules["jax._src.compilation_cache"] = None
 def run(folder, before=""):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     environment[CACHE_VARIABLE] = str(folder)
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", before + PROGRAM], cwd=root, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    written, value, setting = done.stdout.split()
+    written, value, setting = run_apart(before + PROGRAM, env=environment).split()
     assert (float(value), setting) == (9.0, "None")  # the user's own setting is untouched
     return int(written)
 

@@ -3,9 +3,6 @@
 import functools
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,6 +18,7 @@ import pymc_hais
 from pymc_hais.runner.checkpoint import describe, take_identity
 from tests import bits
 from tests.bits import DESIGN, Y
+from tests.processes import run_apart
 
 ONE = np.float64(1.0)
 
@@ -266,24 +264,10 @@ def test_a_draw_from_the_prior_changes_nothing():
     assert of(model) == before
 
 
-def run_apart(script, **environment):
-    """Run a script in a process of its own; return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
-        env={**os.environ, **environment},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
 @pytest.mark.slow
 def test_what_others_import_changes_nothing():
     """Drawing imports forms in Numba of PyMC's own classes; the class of a `pm.CustomDist` is derived from these."""
-    run_apart(
+    program = (
         "import sys\n"
         "import pymc as pm\n"
         "from tests.runner.test_identity import custom, of\n"
@@ -293,6 +277,7 @@ def test_what_others_import_changes_nothing():
         "assert 'pytensor.link.numba.dispatch.basic' in sys.modules\n"
         "assert of(custom()) == before\n"
     )
+    run_apart(program, timeout=300)
 
 
 def test_precision_shows():
@@ -311,6 +296,8 @@ def test_two_processes_write_the_same():
         "told |= {f'pair {name}': [describe(one) for one in pair] for name, pair in PAIRS.items()}\n"
         "print(json.dumps(told, sort_keys=True))"
     )
-    one, other = (json.loads(run_apart(script, PYTHONHASHSEED=seed)) for seed in ("1", "77"))
+    one, other = (
+        json.loads(run_apart(script, timeout=300, env={**os.environ, "PYTHONHASHSEED": seed})) for seed in ("1", "77")
+    )
     assert len(one) == len(MODELS) + len(PAIRS)
     assert one == other
