@@ -67,7 +67,8 @@ _OF_FACTORS = ("dot_diag_to_elemwise", "selection_dot_to_indexing", "useless_sym
 #: What log densities and gradients together do without: computing on whole arrays what is then turned round, and
 #: finding functions again whose terms values and gradients share.
 NOT_WITH_GRADIENTS = (
-    "local_subtensor_of_batch_dims", "local_subtensor_of_reduce", "symbolic_op_recognition", *_OF_FACTORS,
+    "local_log_softmax_from_logsumexp", "local_subtensor_of_batch_dims", "local_subtensor_of_reduce",
+    "symbolic_op_recognition", *_OF_FACTORS,
 )  # fmt: skip
 #: What the interpreter does without: finding softmax and the like again; the rewrite that triples the notes of
 #: constants at switch(..., 0, 0), as each index of a batch makes; the one that joins slices in integers of the smaller

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable, equal_computations
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
@@ -26,7 +26,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.shape import Reshape
-from pytensor.tensor.special import LogSoftmax, Softmax
+from pytensor.tensor.special import LogSumExp
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
@@ -35,7 +35,7 @@ from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.density.layout import Layout, build_position, values_at
 from pymc_hais.density.markov.markov import find_markov
 from pymc_hais.density.proofs.signs import NOT_NEGATIVE, Curvature, Signs, is_even, join
-from pymc_hais.density.rewrites.graphs import LAYOUT, negated, scalar_op
+from pymc_hais.density.rewrites.graphs import LAYOUT, axes_of, dimshuffled, negated, scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 
 _CONSTANT, _AFFINE, _CONVEX, _CONCAVE, _UNKNOWN = Curvature
@@ -111,18 +111,17 @@ class _Reader:
 
     def _of_node(self, node: Apply) -> Curvature:
         op, inputs = node.op, node.inputs
+        exponents = _argument_of_log_sum_exp(node.outputs[0])
+        if exponents is not None:  # a function that is convex, and rises
+            return _CONVEX if self._of(exponents) in (_AFFINE, _CONVEX) else _UNKNOWN
         if isinstance(op, Elemwise):
             return self._of_scalar(op.scalar_op, inputs)
         first, *rest = inputs
-        if isinstance(op, Sum) and (softmax := _softmax(first)) and op.axis == softmax.axis:
-            return _CONSTANT  # of the probabilities of all categories
         is_sum = isinstance(op, (*LAYOUT, Sum)) or (isinstance(op, CumOp) and op.mode == "add")
         if is_sum and all(self._of(one) == _CONSTANT for one in rest):
             return self._of(first)
         if isinstance(op, Join | MakeVector):
             return join(*map(self._of, inputs))
-        if isinstance(op, LogSoftmax):  # x less the logarithm of a sum of exponentials
-            return _CONCAVE if self._of(first) == _AFFINE else _UNKNOWN
         if isinstance(op, Dot) or (isinstance(op, Blockwise) and isinstance(op.core_op, Dot)):
             return self._of_product(inputs)
         if isinstance(op, CheckParameterValue) and all(self._holds(one) for one in rest):
@@ -242,10 +241,13 @@ class _Reader:
             return self._fails(owner.inputs[0])
         if isinstance(owner.op.scalar_op, ps.EQ):
             return self._is_fixed_equality(*owner.inputs)
-        if not isinstance(owner.op.scalar_op, ps.GE | ps.GT | ps.LE):
+        if not isinstance(owner.op.scalar_op, ps.GE | ps.GT | ps.LE | ps.LT):
             return False
         left, right = owner.inputs
         bound = self._value(right)
+        if isinstance(owner.op.scalar_op, ps.LT):
+            is_infinite = bound is not None and bool(np.all(bound == np.inf))
+            return is_infinite and isinstance(scalar_op(left), ps.Abs) and self._is_finite(left.owner.inputs[0])
         if isinstance(owner.op.scalar_op, ps.LE):
             return bound is not None and bool(np.all(bound >= self._most(left)))
         # A product of exponentials is zero for all positions or for none, so that it may be bounded strictly.
@@ -257,7 +259,7 @@ class _Reader:
         op, value = scalar_op(variable), self._value(variable)
         if value is not None:
             return float(np.max(value, initial=-np.inf))
-        if isinstance(op, ps.Sigmoid) or _softmax(variable):
+        if isinstance(op, ps.Sigmoid):
             return 1.0
         if isinstance(op, ps.Erfc):
             return 2.0
@@ -290,10 +292,12 @@ class _Reader:
         return bound is not None and bool(np.all(np.isinf(bound))) and self._is_finite(left)
 
     def _is_finite(self, variable: Variable) -> bool:
-        """Whether a variable is finite where the position is: affine, or log(1 + exp(x)) of such numbers."""
+        """Whether a variable is finite where the position is: affine, or the log of exponentials of such numbers."""
         if self._of(variable) == _AFFINE:
             return True
-        inner = (negated(variable), _argument_of_softplus(variable))
+        if variable.owner is not None and isinstance(variable.owner.op, LAYOUT):
+            return self._is_finite(variable.owner.inputs[0])
+        inner = (negated(variable), _argument_of_softplus(variable), _argument_of_log_sum_exp(variable))
         return any(one is not None and self._is_finite(one) for one in inner)
 
     def _value(self, variable: Variable) -> np.ndarray | None:
@@ -350,11 +354,6 @@ def _conjuncts(condition: Variable) -> list[Variable]:
     return owner.inputs if is_joined or isinstance(scalar_op(condition), _AND) else []
 
 
-def _softmax(variable: Variable) -> Softmax | None:
-    """Return the operation that makes probabilities of categories; None for other variables."""
-    return variable.owner.op if variable.owner and isinstance(variable.owner.op, Softmax) else None
-
-
 def _argument_of_softplus(variable: Variable | None) -> Any:
     """Return x of log(1 + exp(x)); None for other variables."""
     if variable is None or not isinstance(scalar_op(variable), ps.Softplus):
@@ -368,6 +367,29 @@ def _log_odds(inputs: Sequence[Variable]) -> Any:
         inner, x = _argument_of_softplus(one), _argument_of_softplus(negated(other))
         if inner is not None and x is not None and negated(inner) is x:
             return x
+    return None
+
+
+def _argument_of_log_sum_exp(variable: Variable) -> Any:
+    """Return x of log(sum(exp(x))), or of log(sum(exp(x - shift))) + shift; None for other variables.
+
+    The shift has one value for the elements that are summed, as their maximum has.
+    """
+    owner = variable.owner
+    if owner is not None and isinstance(owner.op, LogSumExp):
+        return owner.inputs[0]
+    terms = owner.inputs if isinstance(scalar_op(variable), ps.Add) else []
+    for log, shift in itertools.permutations(terms) if len(terms) == 2 else ():
+        total = log.owner.inputs[0].owner if isinstance(scalar_op(log), ps.Log) else None
+        if total is None or not isinstance(total.op, Sum) or not isinstance(scalar_op(total.inputs[0]), ps.Exp):
+            continue
+        (difference,) = total.inputs[0].owner.inputs
+        if isinstance(scalar_op(difference), ps.Sub):
+            (x, shifts), axes = difference.owner.inputs, axes_of(total)
+            kept = [dim for dim in range(shifts.type.ndim) if dim not in axes]
+            is_one = all(shifts.type.broadcastable[axis] for axis in axes)
+            if is_one and equal_computations([dimshuffled(shifts, kept)], [shift]):
+                return x
     return None
 
 

@@ -13,7 +13,6 @@ from pytensor.graph.op import Op
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Sum
-from pytensor.tensor.special import Softmax
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.rewrites.graphs import LAYOUT
@@ -72,8 +71,6 @@ class Signs:
         op, inputs = node.op, node.inputs
         if isinstance(op, (*LAYOUT, Sum, CheckParameterValue)):
             return self(inputs[0])
-        if isinstance(op, Softmax):
-            return 1.0
         if isinstance(op, Join | MakeVector):
             return self._common(inputs)
         return self._of_scalar(op.scalar_op, inputs) if isinstance(op, Elemwise) else None

@@ -17,11 +17,12 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 from pytensor.graph.rewriting.basic import node_rewriter
-from pytensor.scalar.basic import Log
+from pytensor.scalar.basic import GE, LE, Log
 from pytensor.tensor.basic import ExtractDiag, atleast_Nd
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.math import Sum
-from pytensor.tensor.special import LogAddExp, LogSumExp
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.math import All, Sum
+from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import Cholesky, Eigh, SolveTriangular
@@ -235,3 +236,54 @@ def local_direct_logsumexp(fgraph: FunctionGraph, node: Apply) -> list[Any] | No
     if any(x.type.broadcastable != node.outputs[0].type.broadcastable for x in node.inputs):
         return None
     return [DirectLogAddExp()(*node.inputs)]
+
+
+@node_rewriter([LogSoftmax])
+def local_direct_log_softmax(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
+    """Subtract the logarithm of the sum of exponentials, whose gradient shares its terms."""
+    (x,) = node.inputs
+    return [x - pt.expand_dims(DirectLogSumExp(axis=node.op.axis)(x), axes_of(node))]
+
+
+@node_rewriter([All])
+def local_bounds_of_softmax(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
+    """Replace bounds that probabilities always keep by a test of the sum of exponentials, which the density needs.
+
+    The probabilities are NaN where the logarithm of this sum is not finite.
+    """
+    (bounds,) = node.inputs
+    relation = scalar_op(bounds)
+    if not isinstance(relation, GE | LE) or len(axes_of(node)) < bounds.type.ndim:
+        return None
+    probabilities, bound = bounds.owner.inputs
+    softmax, _ = _softmax_of(probabilities)
+    if softmax is None or not isinstance(bound, Constant) or not all(bound.type.broadcastable):
+        return None
+    holds = bound.data <= 0 if isinstance(relation, GE) else bound.data >= 1
+    return [_is_finite(softmax).all()] if np.all(holds) else None
+
+
+@node_rewriter([Sum])
+def local_sum_of_softmax(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
+    """Replace the sum of probabilities by what it is: one, or NaN."""
+    (probabilities,) = node.inputs
+    (softmax, order), axes = _softmax_of(probabilities), axes_of(node)
+    if softmax is None or {order[axis] for axis in axes} - {"x"} != set(axes_of(softmax)):
+        return None
+    is_finite = pt.expand_dims(_is_finite(softmax), axes_of(softmax))
+    kept = [order[dim] for dim in range(len(order)) if dim not in axes]
+    one, nan = np.array([1.0, np.nan], dtype=probabilities.type.dtype)
+    return [pt.switch(is_finite.dimshuffle(kept), one, nan).astype(node.outputs[0].type.dtype)]
+
+
+def _softmax_of(x: Variable) -> tuple[Any, Sequence[Any]]:
+    """Return what makes probabilities, and the order of its dimensions in x; None for other variables."""
+    order: Sequence[Any] = range(x.type.ndim)
+    if x.owner is not None and isinstance(x.owner.op, DimShuffle):
+        order, x = x.owner.op.new_order, x.owner.inputs[0]
+    return (x.owner if x.owner is not None and isinstance(x.owner.op, Softmax) else None), order
+
+
+def _is_finite(softmax: Apply) -> Any:
+    """Whether each sum of exponentials has a finite logarithm."""
+    return pt.lt(pt.abs(DirectLogSumExp(axis=softmax.op.axis)(*softmax.inputs)), np.inf)

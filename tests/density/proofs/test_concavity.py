@@ -242,10 +242,16 @@ KNOWN = {
         Curvature.UNKNOWN,
     ),
     "log of more than a probability": (lambda x: pt.log1p(pt.sigmoid(x)), Curvature.UNKNOWN),
-    "log probabilities": (lambda x: pt.special.log_softmax(x, axis=0), Curvature.CONCAVE),
-    "log probabilities of exponentials": (lambda x: pt.special.log_softmax(pt.exp(x), axis=0), Curvature.UNKNOWN),
-    "all probabilities": (lambda x: pt.special.softmax(pt.stack([x, -x]), axis=1).sum(axis=1), Curvature.CONSTANT),
-    "some probabilities": (lambda x: pt.special.softmax(pt.stack([x, -x]), axis=1).sum(axis=0), Curvature.UNKNOWN),
+    "log probabilities": (lambda x: x - pt.logsumexp(x, keepdims=True), Curvature.CONCAVE),
+    "log probabilities of exponentials": (lambda x: x - pt.logsumexp(pt.exp(x), keepdims=True), Curvature.CONCAVE),
+    "log probabilities of squares": (lambda x: x - pt.logsumexp(-pt.sqr(x), keepdims=True), Curvature.UNKNOWN),
+    "log of a sum less its maximum": (lambda x: pt.log(pt.exp(x - x.max()).sum()) + x.max(), Curvature.CONVEX),
+    "log of a sum less another": (lambda x: pt.log(pt.exp(x - x.max()).sum()) + x.min(), Curvature.UNKNOWN),
+    "log of a sum of differences": (lambda x: pt.log(pt.exp(x - pt.sqr(x)).sum()) + pt.sqr(x), Curvature.UNKNOWN),
+    "log of a sum over columns": (
+        lambda x: pt.log(pt.exp(pt.outer(x, x[:1]) - pt.sqr(x)[None]).sum(axis=0)) + pt.sqr(x),
+        Curvature.UNKNOWN,
+    ),
     "sums": (lambda x: pt.cumsum(-pt.softplus(x)), Curvature.CONCAVE),
     "log of a sum of exponentials": (lambda x: pt.log1p(pt.exp(x) * 2.0 + pt.exp(-x[::-1])), Curvature.CONVEX),
     "log of a difference": (lambda x: pt.log1p(pt.exp(x) - 0.5 * pt.exp(-x[::-1])), Curvature.UNKNOWN),
@@ -298,7 +304,7 @@ UNARY = [
 OF_PROBABILITIES = [
     *(pt.neg, pt.exp, pt.sqr, pt.erfc, lambda x: 0.5 * x, lambda x: x[::-1]),
     *(lambda x: pt.log(0.5 * pt.erfc(x)), lambda x: pt.log1p(-0.5 * pt.erfc(x))),
-    *(lambda x: pt.special.softmax(x, axis=0), lambda x: pt.special.log_softmax(x, axis=0)),
+    *(lambda x: x - pt.logsumexp(x, keepdims=True), lambda x: pt.log(pt.exp(x - x.max()).sum(keepdims=True)) + x.max()),
 ]
 BINARY = [
     *(pt.add, pt.sub, lambda x, y: pt.switch(SOME, x, y), lambda x, y: x * y, lambda x, y: x / y),
@@ -340,14 +346,14 @@ def wrong_claims(n, most=np.inf, unary=UNARY):
         )
         with np.errstate(all="ignore"):
             first, second, middle = (evaluate(one, values) for one in (*ends, ends.mean(axis=0)))
-            bent = middle - 0.5 * (first + second)
+            bent, changes = middle - 0.5 * (first + second), middle - first
         bent = bent[np.isfinite(bent).all(axis=1)]
         scale = 1e-9 * (1.0 + np.abs(bent).max(initial=0.0))
         is_wrong = {
             Curvature.CONCAVE: np.any(bent < -scale),
             Curvature.CONVEX: np.any(bent > scale),
             Curvature.AFFINE: np.any(np.abs(bent) > scale),
-            Curvature.CONSTANT: np.any(np.abs(middle - first) > scale),
+            Curvature.CONSTANT: np.any(np.abs(changes) > scale),
         }[said]
         wrong, right = wrong + bool(is_wrong), right + (not is_wrong)
         if wrong == most:

@@ -238,6 +238,56 @@ def test_the_gradient_of_logaddexp_is_softmax():
 # Arrays --------------------------------------------------------------------------------------------------
 
 
+#: Likelihoods of rows of three utilities.
+OF_CATEGORIES = {
+    "category": lambda u: pm.Categorical("y", p=pm.math.softmax(u, axis=1), observed=[0, 2, 1, 1]),
+    "logits": lambda u: pm.Categorical("y", logit_p=u, observed=[0, 2, 1, 1]),
+    "counts": lambda u: pm.Multinomial("y", n=4, p=pm.math.softmax(u, axis=1), observed=np.tile([1, 0, 3], (4, 1))),
+    "columns": lambda u: pm.Categorical("y", p=pm.math.softmax(u.T, axis=0).T, observed=[0, 2, 1, 1]),
+    "one row for all": lambda u: pm.Categorical("y", logit_p=u[0], observed=[0, 2, 1, 1]),
+    "tables": lambda u: pm.Categorical("y", logit_p=u.reshape((2, 2, 3)), observed=[[0, 2], [1, 1]]),
+}
+USUAL = np.linspace(-2.0, 1.0, 12).reshape(4, 3) ** 2
+ALLOWED = [USUAL, np.linspace(-900.0, 900.0, 12).reshape(4, 3), np.array([[0.0, -np.inf, 1.0]] * 4)]
+#: PyMC's check of the probabilities fails.
+REFUSED = [np.full((4, 3), -np.inf), np.array([[0.0, np.inf, 1.0]] * 4), np.array([[0.0, np.nan, 1.0]] * 4)]
+
+
+@pytest.mark.parametrize("name", OF_CATEGORIES)
+def test_likelihoods_of_categories_take_each_exponential_once(name):
+    """Values, gradients and checks share one sum of exponentials; the density is PyMC's, also where it is zero."""
+    with pm.Model() as model:
+        u = pm.Flat("u", shape=(4, 3))
+        OF_CATEGORIES[name](u)
+    value = model.rvs_to_values[u]
+    (log_density,) = simplify_values([model.datalogp])
+    gradient = pt.grad(log_density, value)
+    graph = simplify([value], [log_density, gradient])
+    found = names(*graph.outputs)
+    assert found.count("Exp") == 1
+    assert not {"Softmax", "LogSoftmax", "DirectLogSumExp"} & set(found)
+    new, new_gradient = [lambda at, one=one: evaluate(one, {graph.inputs[0]: at}) for one in graph.outputs]
+    for utilities in ALLOWED:
+        np.testing.assert_allclose(new(utilities), evaluate(model.datalogp, {value: utilities}), rtol=1e-12)
+    assert [new(utilities) for utilities in REFUSED] == [-np.inf] * 3
+    old_gradient = evaluate(pt.grad(model.datalogp, value), {value: USUAL})
+    np.testing.assert_allclose(new_gradient(USUAL), old_gradient, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        lambda p: pt.ge(p, 0.1).all(),
+        lambda p: pt.le(p, 0.9).all(),
+        lambda p: pt.ge(p, 0.0).all(axis=0),
+        lambda p: pt.eq(p.sum(axis=0), 1.0).all(),
+    ],
+)
+def test_other_bounds_of_probabilities_stay(check):
+    p = pm.math.softmax(pt.matrix("u", shape=(4, 3)), axis=1)
+    assert "Softmax" in names(rewritten(check(p)))
+
+
 @pytest.mark.parametrize("columns", [[0, 2, 1, 1, 2, 0], [-1, 0, -3, 1, 2, 2]])
 def test_known_columns_are_searched_for(columns):
     table = pt.matrix("table", dtype="float64", shape=(6, 3))
