@@ -76,6 +76,15 @@ def test_draws_have_the_covariance_of_the_density(name):
     assert np.abs((centred.T @ centred / len(centred) - covariance) / scale).max() < 6.0 * np.sqrt(2.0 / len(centred))
 
 
+def test_neighbours_are_decomposed_once(monkeypatch):
+    """The eigenvectors of 1,921 areas take a second, and a call draws from the prior a dozen times."""
+    decompose, made = np.linalg.eigh, []
+    monkeypatch.setattr(np.linalg, "eigh", lambda matrix: made.append(matrix) or decompose(matrix))
+    for seed in (1, 2):
+        build_prior(modelled(lambda: icar(W=W[::-1, ::-1].astype(int)))).sample(3, seed)
+    assert len(made) == 1
+
+
 def test_parameters_differ_from_draw_to_draw():
     """The squared length in units of the precision has the mean N, and tau scales it, draw by draw."""
     with pm.Model() as model:

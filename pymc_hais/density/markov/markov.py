@@ -69,6 +69,12 @@ class Markov:
         """Whether every area can be reached from every other one."""
         return csgraph.connected_components(self.weights, directed=False)[0] == 1
 
+    @functools.cached_property
+    def spectrum(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues (n,) and eigenvectors (n, n), in columns, of D - W."""
+        values, vectors = np.linalg.eigh(np.diag(self.degrees) - self.weights.toarray())
+        return values, vectors
+
     def log_density(self, x: np.ndarray, alpha: float, tau: float) -> float:
         """Return the normalised log density at a field (n,) of mean zero."""
         precision = tau * (np.diag(self.degrees) - alpha * self.weights.toarray()) + self.of_sum
@@ -203,9 +209,8 @@ class RightICARRV(ICARRV):
         cls, rng: np.random.Generator, W: np.ndarray, sigma: np.ndarray, zero_sum_stdev: np.ndarray, size: Any
     ) -> Any:
         """Draw by the eigenvectors of the neighbours: of the constant one the eigenvalue is the sum's."""
-        weights = np.reshape(W, np.shape(W)[-2:])
-        n = len(weights)
-        values, vectors = np.linalg.eigh(np.diag(weights.sum(axis=0)) - weights)
+        values, vectors = _field(W).spectrum
+        n = len(values)
         shape = np.broadcast_shapes(tuple(size or ()), np.shape(sigma), np.shape(zero_sum_stdev))
         z = rng.normal(size=(*shape, n))
         z[..., 1:] *= np.asarray(sigma)[..., None] / np.sqrt(values[1:])
