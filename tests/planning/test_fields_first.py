@@ -156,6 +156,27 @@ def volatility(n):
     return model, logsumexp(log_weights) - np.log(m), np.sqrt(np.sum((shares - 1.0 / m) ** 2))
 
 
+@pytest.mark.slow
+def test_a_chain_that_starts_anywhere_is_integrated_out():
+    """Data pin the first step, so that log Z is that of a narrower prior less the logarithm of its share of the width.
+
+    Draws of the wide prior, and whole Newton steps from the middle of them, are beyond floating point.
+    """
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=100) * np.exp(np.cumsum(0.1 * rng.normal(size=100)) - 4.5)
+    found = []
+    for width in (1e2, 1e4):
+        with pm.Model() as model:
+            step = pm.Exponential("step", 10.0)
+            x = pm.GaussianRandomWalk("x", sigma=step, init_dist=pm.Normal.dist(0.0, width), shape=100)
+            pm.Normal("y", 0.0, pm.math.exp(x), observed=y)
+        value, idata = estimate(model)
+        assert idata["posterior"].attrs["n_temperatures"] < 64
+        found.append(value)
+    usual, wide = found
+    assert abs(wide.value - usual.value + np.log(100.0)) < 4.0 * np.hypot(wide.se, usual.se)
+
+
 @pytest.mark.exhaustive
 def test_a_volatility_is_what_a_particle_filter_says():
     """Its scales are known so weakly that the mode alone would make a start of which next to no draw counts."""

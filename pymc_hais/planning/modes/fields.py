@@ -19,7 +19,15 @@ from pymc_hais.core.weights import log_sum_exp, systematic
 from pymc_hais.density import Chart, is_concave_in, known_log_mass, unnormalised_priors
 from pymc_hais.planning.learning import Trial, learn
 from pymc_hais.planning.mass import measure_prior_mass
-from pymc_hais.planning.modes.near import Judged, climb_in_time, is_hierarchy, judge, start_around, those_that_count
+from pymc_hais.planning.modes.near import (
+    Judged,
+    climb_in_time,
+    initial_point,
+    is_hierarchy,
+    judge,
+    start_around,
+    those_that_count,
+)
 from pymc_hais.problem.problem import Problem
 from pymc_hais.references import Gaussian, Gaussians
 from pymc_hais.run.modes.climbing import Joint, Peak, is_smooth
@@ -59,8 +67,9 @@ class _Search(NamedTuple):
 
 _SEARCH = _Search()
 
-#: Shares of a Newton step that are tried.
-_SHARES = np.append(0.5 ** np.arange(10), 0.0)
+#: Shares of a Newton step that are tried.  Far from the data, where the likelihood is straight and the prior wide, a
+#: whole step goes beyond floating point.
+_SHARES = np.append(0.5 ** np.array([0, 1, 2, 3, 5, 8, 12, 18, 26, 34]), 0.0)
 
 
 class Slice(Joint):
@@ -146,7 +155,13 @@ def _find(problem: Problem, chart: Chart, along: Slice, runner: Runner) -> Probl
     if not is_concave_in(problem.model, problem.layout, chart.field_owners):
         return "chains may have several modes: their density is not proven to be concave."
     starts = problem.to_coordinates(x, with_fields=False)[:, ~chart.is_field]
-    found = _rise(_at_point(problem, np.median(x, axis=0)), along, starts, np.median(starts, axis=0), runner)
+    for point in (
+        np.median(x, axis=0),
+        *initial_point(problem),
+    ):  # the second where a wide prior's draws have no density
+        found = _rise(_at_point(problem, point), along, starts, np.median(starts, axis=0), runner)
+        if not isinstance(found, str):
+            break
     if isinstance(found, str):
         return found
     problem, peak, others = found

@@ -224,7 +224,7 @@ def _find(problem: Problem, joint: Joint, runner: Runner) -> Judged | str:
     n_drawn = joint.round_up(_SEARCH.fewest_starts) - 1  # one place is for the initial point
     drawn = problem.reference.draw(n_drawn, runner.seeds.of(Use.NEAR_STARTS))
     with np.errstate(all="ignore"):
-        starts = problem.to_coordinates(np.concatenate([_initial(problem), drawn.positions[~drawn.clipped]]))
+        starts = problem.to_coordinates(np.concatenate([initial_point(problem), drawn.positions[~drawn.clipped]]))
     peak = _find_peak(joint, starts[np.isfinite(starts).all(axis=1)], runner, problem, _SEARCH.agreeing)
     if isinstance(peak, str):
         return peak
@@ -253,7 +253,7 @@ def _judge_both_tails(near: Problem, joint: Joint, rng: np.random.Generator) -> 
     return max(judge(near.with_fit(heavy, near.sites), joint, rng), judged, key=lambda one: one.share)
 
 
-def _initial(problem: Problem) -> np.ndarray:
+def initial_point(problem: Problem) -> np.ndarray:
     """Return PyMC's initial point (1, D), which can be much nearer to the top than draws of a wide prior are."""
     try:
         point = problem.model.initial_point(random_seed=0)
