@@ -65,7 +65,7 @@ _NESTED_POWERS = "local_pow_to_nested_squaring"
 #: These ask again what kind of matrix each factor of a product is, as rewrites of the log density have done already.
 _OF_FACTORS = ("dot_diag_to_elemwise", "selection_dot_to_indexing", "useless_symmetric_transpose")
 #: What log densities and gradients together do without: computing on whole arrays what is then turned round, and
-#: finding functions again whose terms values and gradients share.
+#: recognising softmax and the like, since values and gradients share the terms of these.
 NOT_WITH_GRADIENTS = (
     "local_log_softmax_from_logsumexp", "local_subtensor_of_batch_dims", "local_subtensor_of_reduce",
     "symbolic_op_recognition", *_OF_FACTORS,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
-from pytensor.graph.basic import Apply, Constant, Variable, equal_computations
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
@@ -24,7 +24,7 @@ from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.math import All, Dot, Sum
+from pytensor.tensor.math import All, Dot, Max, Sum
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.special import LogSumExp
 from pytensor.tensor.variable import TensorVariable
@@ -35,7 +35,7 @@ from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.density.layout import Layout, build_position, values_at
 from pymc_hais.density.markov.markov import find_markov
 from pymc_hais.density.proofs.signs import NOT_NEGATIVE, Curvature, Signs, is_even, join
-from pymc_hais.density.rewrites.graphs import LAYOUT, axes_of, dimshuffled, negated, scalar_op
+from pymc_hais.density.rewrites.graphs import LAYOUT, axes_of, behind_dims, negated, scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 
 _CONSTANT, _AFFINE, _CONVEX, _CONCAVE, _UNKNOWN = Curvature
@@ -292,7 +292,7 @@ class _Reader:
         return bound is not None and bool(np.all(np.isinf(bound))) and self._is_finite(left)
 
     def _is_finite(self, variable: Variable) -> bool:
-        """Whether a variable is finite where the position is: affine, or the log of exponentials of such numbers."""
+        """Whether a variable is finite where the position is: affine, or a log of exponentials of such numbers."""
         if self._of(variable) == _AFFINE:
             return True
         if variable.owner is not None and isinstance(variable.owner.op, LAYOUT):
@@ -371,26 +371,49 @@ def _log_odds(inputs: Sequence[Variable]) -> Any:
 
 
 def _argument_of_log_sum_exp(variable: Variable) -> Any:
-    """Return x of log(sum(exp(x))), or of log(sum(exp(x - shift))) + shift; None for other variables.
-
-    The shift has one value for the elements that are summed, as their maximum has.
-    """
+    """Return x of log(sum(exp(x))), or of log(sum(exp(x - max(x)))) + max(x); None for other variables."""
     owner = variable.owner
     if owner is not None and isinstance(owner.op, LogSumExp):
         return owner.inputs[0]
     terms = owner.inputs if isinstance(scalar_op(variable), ps.Add) else []
-    for log, shift in itertools.permutations(terms) if len(terms) == 2 else ():
-        total = log.owner.inputs[0].owner if isinstance(scalar_op(log), ps.Log) else None
-        if total is None or not isinstance(total.op, Sum) or not isinstance(scalar_op(total.inputs[0]), ps.Exp):
+    for log, largest in itertools.permutations(terms) if len(terms) == 2 else ():
+        total, order = _undone(log.owner.inputs[0]) if isinstance(scalar_op(log), ps.Log) else (log, [])
+        if total.owner is None or not isinstance(total.owner.op, Sum):
             continue
-        (difference,) = total.inputs[0].owner.inputs
-        if isinstance(scalar_op(difference), ps.Sub):
-            (x, shifts), axes = difference.owner.inputs, axes_of(total)
-            kept = [dim for dim in range(shifts.type.ndim) if dim not in axes]
-            is_one = all(shifts.type.broadcastable[axis] for axis in axes)
-            if is_one and equal_computations([dimshuffled(shifts, kept)], [shift]):
+        (terms_of_sum,), axes = total.owner.inputs, axes_of(total.owner)
+        difference = terms_of_sum.owner.inputs[0] if isinstance(scalar_op(terms_of_sum), ps.Exp) else log
+        if not isinstance(scalar_op(difference), ps.Sub):
+            continue
+        x, shift = difference.owner.inputs
+        kept = [dim for dim in range(shift.type.ndim) if dim not in axes]
+        is_one = all(shift.type.broadcastable[axis] for axis in axes)
+        if is_one and _is_maximum(shift, x):
+            spread, places = _undone(shift)
+            found, own = _undone(largest)
+            if found is spread and own == [dim if dim == "x" else places[kept[dim]] for dim in order]:
                 return x
     return None
+
+
+def _undone(variable: Variable) -> tuple[Any, list[Any]]:
+    """Return what a variable is before changes of its dimensions, and the order of these in all."""
+    order: list[Any] = list(range(variable.type.ndim))
+    while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
+        order = [dim if dim == "x" else variable.owner.op.new_order[dim] for dim in order]
+        (variable,) = variable.owner.inputs
+    return variable, order
+
+
+def _is_maximum(shift: Variable, x: Variable) -> bool:
+    """Whether a variable is a maximum of x, or zero in its place where that is infinite."""
+    largest = behind_dims(shift)
+    if isinstance(scalar_op(largest), ps.Switch):
+        condition, _, other = largest.owner.inputs
+        if not isinstance(scalar_op(condition), ps.IsInf):
+            return False
+        largest = behind_dims(other)
+    is_maximum = largest.owner is not None and isinstance(largest.owner.op, Max)
+    return is_maximum and behind_dims(largest.owner.inputs[0]) is behind_dims(x)
 
 
 _RULES: dict[type, Callable[..., Curvature]] = {

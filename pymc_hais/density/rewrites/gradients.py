@@ -240,9 +240,12 @@ def local_direct_logsumexp(fgraph: FunctionGraph, node: Apply) -> list[Any] | No
 
 @node_rewriter([LogSoftmax])
 def local_direct_log_softmax(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
-    """Subtract the logarithm of the sum of exponentials, whose gradient shares its terms."""
-    (x,) = node.inputs
-    return [x - pt.expand_dims(DirectLogSumExp(axis=node.op.axis)(x), axes_of(node))]
+    """Subtract the logarithm of the sum of exponentials, whose gradient shares its terms.
+
+    Not in single precision, where large numbers have no digits to lose before their maximum is subtracted.
+    """
+    (x,), axes = node.inputs, axes_of(node)
+    return [x - pt.expand_dims(DirectLogSumExp(axis=axes)(x), axes)] if x.type.dtype == "float64" else None
 
 
 @node_rewriter([All])
@@ -286,4 +289,4 @@ def _softmax_of(x: Variable) -> tuple[Any, Sequence[Any]]:
 
 def _is_finite(softmax: Apply) -> Any:
     """Whether each sum of exponentials has a finite logarithm."""
-    return pt.lt(pt.abs(DirectLogSumExp(axis=softmax.op.axis)(*softmax.inputs)), np.inf)
+    return pt.lt(pt.abs(DirectLogSumExp(axis=axes_of(softmax))(*softmax.inputs)), np.inf)

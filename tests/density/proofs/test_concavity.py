@@ -85,6 +85,27 @@ def test_rates_of_one_hill_are_proven(rate):
     assert proven(model)
 
 
+#: Likelihoods of a table (40, 3) of utilities, in several layouts.
+OF_UTILITIES = {
+    "many columns": lambda u: pm.Categorical("y", logit_p=u @ np.ones((3, 50)), observed=COUNTS),
+    "tables": lambda u: pm.Categorical("y", logit_p=u.reshape((4, 10, 3)), observed=np.reshape(COUNTS, (4, 10))),
+    "columns": lambda u: pm.Categorical("y", p=pm.math.softmax(u.T, axis=0).T, observed=COUNTS),
+    "counts in columns": lambda u: pm.Multinomial(
+        "y", n=6, p=pm.math.softmax(u.T, axis=0).T, observed=np.tile([1, 2, 3], (40, 1))
+    ),
+    "one row": lambda u: pm.Categorical("y", p=pm.math.softmax(u[:1], axis=1), observed=[1]),
+    "a vector": lambda u: pm.Categorical("y", logit_p=u[0], observed=COUNTS),
+    "a potential": lambda u: pm.Potential("y", -pt.logsumexp(u, axis=1).sum()),
+}
+
+
+@pytest.mark.parametrize("name", OF_UTILITIES)
+def test_utilities_in_any_layout_have_one_hill(name):
+    with pm.Model() as model:
+        OF_UTILITIES[name](X @ pm.Normal("b", 0.0, 1.0, shape=(3, 3)))
+    assert proven(model)
+
+
 @pytest.mark.parametrize(
     "likelihood",
     [
@@ -222,6 +243,12 @@ def test_likelihoods_that_are_proven_bend_down_between_random_points(name):
 
 
 SOME = np.array([True, False])
+
+
+def log_sum(x, shift):
+    return pt.log(pt.exp(x - shift).sum()) + shift
+
+
 #: Functions of a vector, and what they are.
 KNOWN = {
     "log odds": (lambda x: pt.softplus(-x) + -pt.softplus(x), Curvature.AFFINE),
@@ -245,9 +272,13 @@ KNOWN = {
     "log probabilities": (lambda x: x - pt.logsumexp(x, keepdims=True), Curvature.CONCAVE),
     "log probabilities of exponentials": (lambda x: x - pt.logsumexp(pt.exp(x), keepdims=True), Curvature.CONCAVE),
     "log probabilities of squares": (lambda x: x - pt.logsumexp(-pt.sqr(x), keepdims=True), Curvature.UNKNOWN),
-    "log of a sum less its maximum": (lambda x: pt.log(pt.exp(x - x.max()).sum()) + x.max(), Curvature.CONVEX),
+    "log of a sum less its maximum": (lambda x: log_sum(x, x.max()), Curvature.CONVEX),
     "log of a sum less another": (lambda x: pt.log(pt.exp(x - x.max()).sum()) + x.min(), Curvature.UNKNOWN),
-    "log of a sum of differences": (lambda x: pt.log(pt.exp(x - pt.sqr(x)).sum()) + pt.sqr(x), Curvature.UNKNOWN),
+    "log of a sum of differences": (lambda x: log_sum(x, pt.sqr(x)), Curvature.UNKNOWN),
+    "within the range of a shift": (
+        lambda x: pt.switch(pt.abs(log_sum(x, pt.log(x[0] ** 2 - 1.0))) < np.inf, -pt.sqr(x[0]), -np.inf),
+        Curvature.UNKNOWN,
+    ),
     "log of a sum over columns": (
         lambda x: pt.log(pt.exp(pt.outer(x, x[:1]) - pt.sqr(x)[None]).sum(axis=0)) + pt.sqr(x),
         Curvature.UNKNOWN,
@@ -304,7 +335,7 @@ UNARY = [
 OF_PROBABILITIES = [
     *(pt.neg, pt.exp, pt.sqr, pt.erfc, lambda x: 0.5 * x, lambda x: x[::-1]),
     *(lambda x: pt.log(0.5 * pt.erfc(x)), lambda x: pt.log1p(-0.5 * pt.erfc(x))),
-    *(lambda x: x - pt.logsumexp(x, keepdims=True), lambda x: pt.log(pt.exp(x - x.max()).sum(keepdims=True)) + x.max()),
+    *(lambda x: x - pt.logsumexp(x, keepdims=True), lambda x: 0.5 * x + log_sum(x, x.max())),
 ]
 BINARY = [
     *(pt.add, pt.sub, lambda x, y: pt.switch(SOME, x, y), lambda x, y: x * y, lambda x, y: x / y),
