@@ -67,7 +67,7 @@ class _Search(NamedTuple):
 
 _SEARCH = _Search()
 
-#: Shares of a Newton step that are tried.  Far from the data, where the likelihood is straight and the prior wide, a
+#: Shares of a Newton step that are tried.  Far from the data, where the likelihood is linear and the prior wide, a
 #: whole step goes beyond floating point.
 _SHARES = np.append(0.5 ** np.array([0, 1, 2, 3, 5, 8, 12, 18, 26, 34]), 0.0)
 
@@ -155,13 +155,13 @@ def _find(problem: Problem, chart: Chart, along: Slice, runner: Runner) -> Probl
     if not is_concave_in(problem.model, problem.layout, chart.field_owners):
         return "chains may have several modes: their density is not proven to be concave."
     starts = problem.to_coordinates(x, with_fields=False)[:, ~chart.is_field]
-    for point in (
-        np.median(x, axis=0),
-        *initial_point(problem),
-    ):  # the second where a wide prior's draws have no density
-        found = _rise(_at_point(problem, point), along, starts, np.median(starts, axis=0), runner)
-        if not isinstance(found, str):
-            break
+    top = np.median(starts, axis=0)
+    found = _rise(_at_point(problem, np.median(x, axis=0)), along, starts, top, runner)
+    if isinstance(found, str):
+        # The middle of a wide prior's draws may have no density: PyMC's initial point is tried, too.
+        for point in initial_point(problem):
+            again = _rise(_at_point(problem, point), along, starts, top, runner)
+            found = found if isinstance(again, str) else again
     if isinstance(found, str):
         return found
     problem, peak, others = found
@@ -212,7 +212,7 @@ def _rise(
     for turn in range(_SEARCH.turns):
         problem, moved = _settle(problem, along, top)
         if not top.size:
-            return problem, None, []
+            return (problem, None, []) if np.isfinite(moved) else "the way to the mode of the chains takes too long."
         along.move_to(problem)
         climbed = climb_in_time(along, starts, runner)
         if isinstance(climbed, str):
@@ -238,7 +238,10 @@ def _at_point(problem: Problem, x: np.ndarray) -> Problem:
 
 
 def _settle(problem: Problem, along: Slice, top: np.ndarray) -> tuple[Problem, float]:
-    """Move the points of all chains to their mode, given everything else; return how far, in standard deviations."""
+    """Move the points of all chains to their mode, given everything else; return how far, in standard deviations.
+
+    The distance is infinite where the steps did not suffice.
+    """
     chart, sites = problem.chart, problem.sites
     assert chart is not None
     assert sites is not None
@@ -252,8 +255,8 @@ def _settle(problem: Problem, along: Slice, top: np.ndarray) -> tuple[Problem, f
         sites = replace(sites, shift=np.where(chart.is_moved, 0.0, x[best]))
         problem = problem.with_sites(sites)
         if best == len(_SHARES) - 1 or (best == 0 and np.linalg.norm(tried[0] - tried[-1]) < _SEARCH.stays):
-            break
-    return problem, _distance(problem, first, z)
+            return problem, _distance(problem, first, z)
+    return problem, np.inf
 
 
 def _distance(problem: Problem, other: Problem, z: np.ndarray) -> float:
