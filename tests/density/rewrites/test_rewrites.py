@@ -10,7 +10,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Split
-from pytensor.tensor.special import logsumexp
+from pytensor.tensor.special import LogSoftmax, log_softmax, logsumexp
 
 from pymc_hais.density.rewrites.simplification import (
     after_gradient,
@@ -272,6 +272,22 @@ def test_likelihoods_of_categories_take_each_exponential_once(name):
     assert [new(utilities) for utilities in REFUSED] == [-np.inf] * 3
     old_gradient = evaluate(pt.grad(model.datalogp, value), {value: USUAL})
     np.testing.assert_allclose(new_gradient(USUAL), old_gradient, rtol=1e-11, atol=1e-14)
+
+
+def test_log_probabilities_keep_their_digits_in_single_precision():
+    """A common offset of 3,000 leaves four digits to a sum of exponentials, and seven to differences."""
+    u = pt.matrix("u", dtype="float32", shape=(50, 3))
+    value = (3000.0 + np.random.default_rng(0).normal(size=(50, 3))).astype("float32")
+    (new,) = simplify_values([log_softmax(u, axis=1)])
+    exact = evaluate(log_softmax(u.astype("float64"), axis=1), {u: value})
+    np.testing.assert_allclose(evaluate(new, {u: value}), exact, atol=1e-6)
+
+
+def test_log_probabilities_over_all_axes_are_summed():
+    """Of an operation that is built by hand, without the axes that PyTensor's own functions fill in."""
+    u = pt.matrix("u", shape=(2, 3))
+    (new,) = simplify_values([LogSoftmax(axis=None)(u)])
+    assert_same(log_softmax(u, axis=(0, 1)), new, {u: np.arange(6.0).reshape(2, 3)})
 
 
 @pytest.mark.parametrize(
