@@ -35,7 +35,7 @@ from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.density.layout import Layout, build_position, values_at
 from pymc_hais.density.markov.markov import find_markov
 from pymc_hais.density.proofs.signs import NOT_NEGATIVE, Curvature, Signs, is_even, join
-from pymc_hais.density.rewrites.graphs import LAYOUT, axes_of, behind_dims, negated, scalar_op
+from pymc_hais.density.rewrites.graphs import LAYOUT, axes_of, behind_dims, negated, scalar_op, with_order
 from pymc_hais.density.rewrites.simplification import simplify_values
 
 _CONSTANT, _AFFINE, _CONVEX, _CONCAVE, _UNKNOWN = Curvature
@@ -297,7 +297,7 @@ class _Reader:
             return True
         if variable.owner is not None and isinstance(variable.owner.op, LAYOUT):
             return self._is_finite(variable.owner.inputs[0])
-        inner = (negated(variable), _argument_of_softplus(variable), _argument_of_log_sum_exp(variable))
+        inner = (negated(variable), _argument(variable, ps.Softplus), _argument_of_log_sum_exp(variable))
         return any(one is not None and self._is_finite(one) for one in inner)
 
     def _value(self, variable: Variable) -> np.ndarray | None:
@@ -354,17 +354,15 @@ def _conjuncts(condition: Variable) -> list[Variable]:
     return owner.inputs if is_joined or isinstance(scalar_op(condition), _AND) else []
 
 
-def _argument_of_softplus(variable: Variable | None) -> Any:
-    """Return x of log(1 + exp(x)); None for other variables."""
-    if variable is None or not isinstance(scalar_op(variable), ps.Softplus):
-        return None
-    return variable.owner.inputs[0]
+def _argument(variable: Variable | None, function: type) -> Any:
+    """Return x of f(x), for a function of numbers; None for other variables."""
+    return None if variable is None or not isinstance(scalar_op(variable), function) else variable.owner.inputs[0]
 
 
 def _log_odds(inputs: Sequence[Variable]) -> Any:
     """Return x of log(1 + exp(-x)) - log(1 + exp(x)), which is -x; None for other sums."""
     for one, other in itertools.permutations(inputs, 2) if len(inputs) == 2 else ():
-        inner, x = _argument_of_softplus(one), _argument_of_softplus(negated(other))
+        inner, x = _argument(one, ps.Softplus), _argument(negated(other), ps.Softplus)
         if inner is not None and x is not None and negated(inner) is x:
             return x
     return None
@@ -377,31 +375,24 @@ def _argument_of_log_sum_exp(variable: Variable) -> Any:
         return owner.inputs[0]
     terms = owner.inputs if isinstance(scalar_op(variable), ps.Add) else []
     for log, largest in itertools.permutations(terms) if len(terms) == 2 else ():
-        total, order = _undone(log.owner.inputs[0]) if isinstance(scalar_op(log), ps.Log) else (log, [])
+        inner = _argument(log, ps.Log)
+        if inner is None:
+            continue
+        total, order = with_order(inner)
         if total.owner is None or not isinstance(total.owner.op, Sum):
             continue
-        (terms_of_sum,), axes = total.owner.inputs, axes_of(total.owner)
-        difference = terms_of_sum.owner.inputs[0] if isinstance(scalar_op(terms_of_sum), ps.Exp) else log
-        if not isinstance(scalar_op(difference), ps.Sub):
+        axes, difference = axes_of(total.owner), _argument(total.owner.inputs[0], ps.Exp)
+        if difference is None or not isinstance(scalar_op(difference), ps.Sub):
             continue
         x, shift = difference.owner.inputs
         kept = [dim for dim in range(shift.type.ndim) if dim not in axes]
         is_one = all(shift.type.broadcastable[axis] for axis in axes)
         if is_one and _is_maximum(shift, x):
-            spread, places = _undone(shift)
-            found, own = _undone(largest)
+            spread, places = with_order(shift)
+            found, own = with_order(largest)
             if found is spread and own == [dim if dim == "x" else places[kept[dim]] for dim in order]:
                 return x
     return None
-
-
-def _undone(variable: Variable) -> tuple[Any, list[Any]]:
-    """Return what a variable is before changes of its dimensions, and the order of these in all."""
-    order: list[Any] = list(range(variable.type.ndim))
-    while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
-        order = [dim if dim == "x" else variable.owner.op.new_order[dim] for dim in order]
-        (variable,) = variable.owner.inputs
-    return variable, order
 
 
 def _is_maximum(shift: Variable, x: Variable) -> bool:

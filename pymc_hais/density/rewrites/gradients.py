@@ -20,13 +20,20 @@ from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import GE, LE, Log
 from pytensor.tensor.basic import ExtractDiag, atleast_Nd
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All, Sum
 from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import Cholesky, Eigh, SolveTriangular
-from pymc_hais.density.rewrites.graphs import axes_of, core_op, is_one_matrix, scalar_op, squared, without_batch
+from pymc_hais.density.rewrites.graphs import (
+    axes_of,
+    core_op,
+    is_one_matrix,
+    scalar_op,
+    squared,
+    with_order,
+    without_batch,
+)
 from pymc_hais.density.rewrites.matrices import scaled_constant
 
 
@@ -268,7 +275,7 @@ def local_bounds_of_softmax(fgraph: FunctionGraph, node: Apply) -> list[Any] | N
 
 @node_rewriter([Sum])
 def local_sum_of_softmax(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
-    """Replace the sum of probabilities by what it is: one, or NaN."""
+    """Replace the sum of probabilities by one, or by NaN where these are NaN."""
     (probabilities,) = node.inputs
     (softmax, order), axes = _softmax_of(probabilities), axes_of(node)
     if softmax is None or {order[axis] for axis in axes} - {"x"} != set(axes_of(softmax)):
@@ -281,10 +288,9 @@ def local_sum_of_softmax(fgraph: FunctionGraph, node: Apply) -> list[Any] | None
 
 def _softmax_of(x: Variable) -> tuple[Any, Sequence[Any]]:
     """Return what makes probabilities, and the order of its dimensions in x; None for other variables."""
-    order: Sequence[Any] = range(x.type.ndim)
-    if x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        order, x = x.owner.op.new_order, x.owner.inputs[0]
-    return (x.owner if x.owner is not None and isinstance(x.owner.op, Softmax) else None), order
+    probabilities, order = with_order(x)
+    node = probabilities.owner
+    return (node if node is not None and isinstance(node.op, Softmax) else None), order
 
 
 def _is_finite(softmax: Apply) -> Any:

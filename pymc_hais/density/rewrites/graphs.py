@@ -117,9 +117,16 @@ def is_whole(variable: Variable) -> bool:
 
 def behind_dims(variable: Variable) -> Any:
     """Return what a variable is with other dimensions: added, left out or in another order."""
+    return with_order(variable)[0]
+
+
+def with_order(variable: Variable) -> tuple[Any, list[Any]]:
+    """Return what a variable is with other dimensions, and the order of these, as ``dimshuffle`` takes it."""
+    order: list[Any] = list(range(variable.type.ndim))
     while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
+        order = [dim if dim == "x" else variable.owner.op.new_order[dim] for dim in order]
         variable = variable.owner.inputs[0]
-    return variable
+    return variable, order
 
 
 def dimshuffled(variable: Any, order: Sequence[Any]) -> Any:

@@ -245,6 +245,10 @@ def test_likelihoods_that_are_proven_bend_down_between_random_points(name):
 SOME = np.array([True, False])
 
 
+def sum_less(x, shift):
+    return pt.exp(x - shift).sum() + shift
+
+
 def log_sum(x, shift):
     return pt.log(pt.exp(x - shift).sum()) + shift
 
@@ -273,6 +277,7 @@ KNOWN = {
     "log probabilities of exponentials": (lambda x: x - pt.logsumexp(pt.exp(x), keepdims=True), Curvature.CONCAVE),
     "log probabilities of squares": (lambda x: x - pt.logsumexp(-pt.sqr(x), keepdims=True), Curvature.UNKNOWN),
     "log of a sum less its maximum": (lambda x: log_sum(x, x.max()), Curvature.CONVEX),
+    "sum less its maximum": (lambda x: sum_less(x, x.max()), Curvature.UNKNOWN),
     "log of a sum less another": (lambda x: pt.log(pt.exp(x - x.max()).sum()) + x.min(), Curvature.UNKNOWN),
     "log of a sum of differences": (lambda x: log_sum(x, pt.sqr(x)), Curvature.UNKNOWN),
     "within the range of a shift": (
