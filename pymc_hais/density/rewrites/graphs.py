@@ -138,10 +138,9 @@ def dimshuffled(variable: Any, order: Sequence[Any]) -> Any:
         shape = iter(value.shape)
         value = value.reshape([1 if dim == "x" else next(shape) for dim in order])
         return pt.constant(np.ascontiguousarray(value).reshape(value.shape), dtype=variable.type.dtype)
-    if variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
-        order = [dim if dim == "x" else variable.owner.op.new_order[dim] for dim in order]
-        variable = variable.owner.inputs[0]
-    return variable if list(order) == list(range(variable.type.ndim)) else variable.dimshuffle(order)
+    variable, own = with_order(variable)
+    order = [dim if dim == "x" else own[dim] for dim in order]
+    return variable if order == list(range(variable.type.ndim)) else variable.dimshuffle(order)
 
 
 def core_op(variable: Variable, *ops: type) -> Any:
