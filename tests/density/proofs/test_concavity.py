@@ -85,8 +85,14 @@ def test_rates_of_one_hill_are_proven(rate):
     assert proven(model)
 
 
+def with_pivot(u):
+    return pm.math.softmax(pt.concatenate([u[:, :2], np.zeros((40, 1))], axis=1), axis=1)
+
+
 #: Likelihoods of a table (40, 3) of utilities, in several layouts.
 OF_UTILITIES = {
+    "pivot": lambda u: pm.Categorical("y", p=with_pivot(u), observed=COUNTS),
+    "counts with a pivot": lambda u: pm.Multinomial("y", n=6, p=with_pivot(u), observed=np.tile([1, 2, 3], (40, 1))),
     "many columns": lambda u: pm.Categorical("y", logit_p=u @ np.ones((3, 50)), observed=COUNTS),
     "tables": lambda u: pm.Categorical("y", logit_p=u.reshape((4, 10, 3)), observed=np.reshape(COUNTS, (4, 10))),
     "columns": lambda u: pm.Categorical("y", p=pm.math.softmax(u.T, axis=0).T, observed=COUNTS),
@@ -103,21 +109,6 @@ OF_UTILITIES = {
 def test_utilities_in_any_layout_have_one_hill(name):
     with pm.Model() as model:
         OF_UTILITIES[name](X @ pm.Normal("b", 0.0, 1.0, shape=(3, 3)))
-    assert proven(model)
-
-
-@pytest.mark.parametrize(
-    "likelihood",
-    [
-        lambda p: pm.Categorical("y", p=p, observed=COUNTS),
-        lambda p: pm.Multinomial("y", n=6, p=p, observed=np.tile([1, 2, 3], (40, 1))),
-    ],
-)
-def test_categories_with_a_predictor_each_have_one_hill(likelihood):
-    """The last of them is a pivot."""
-    with pm.Model() as model:
-        utilities = X @ pm.Normal("b", 0.0, 1.0, shape=(3, 2))
-        likelihood(pm.math.softmax(pt.concatenate([utilities, np.zeros((40, 1))], axis=1), axis=1))
     assert proven(model)
 
 
