@@ -18,7 +18,7 @@ from pymc_hais.density.layout import Layout, build_layout, on_position
 from pymc_hais.density.outputs import batch_over_rows
 from pymc_hais.density.rewrites.graphs import sizes
 from pymc_hais.density.sites.terms import reached_from
-from pymc_hais.latent import conjugate
+from pymc_hais.latent import conjugate, kronecker
 from pymc_hais.latent.rows import find
 
 #: Elements of the largest array that draws take at a time: larger ones have to be fetched from memory, page by page.
@@ -109,7 +109,7 @@ class Unchanged:
 
 def may_integrate(model: pm.Model) -> bool:
     """Whether a look at a model's variables leaves it open that some can be integrated out."""
-    return any(find.is_candidate(rv) or conjugate.is_candidate(rv) for rv in model.free_RVs)
+    return any(kind.is_candidate(rv) for kind in (find, kronecker, conjugate) for rv in model.free_RVs)
 
 
 @untraced
@@ -121,7 +121,9 @@ def integrate(model: pm.Model) -> Integrated | None:
     frozen, whole = freeze_dims_and_data(model), build_layout(model)
     if whole.n_sites or whole.dtype != np.float64:  # in single precision digits would be lost
         return None
-    solution: Solution | None = find.find_normal(frozen, whole) or conjugate.find_conjugate(frozen, whole)
+    normal = [one for one in (find.find_normal(frozen, whole), kronecker.find_kronecker(frozen, whole)) if one]
+    solution: Solution | None = max(normal, key=lambda one: one.places.size, default=None)
+    solution = solution or conjugate.find_conjugate(frozen, whole)
     if solution is None or len(solution.owners) == len(whole.owners):
         return None
     of_whole = _compile(frozen, whole, frozen.logp())

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -67,6 +67,13 @@ def curvature(term: Variable, variable: Variable) -> tuple[Any, Any]:
     slopes = slopes_of(term, variable)
     second: Any = pytensor.grad(slopes.sum(), variable, disconnected_inputs="ignore")
     return -second.ravel(), slopes
+
+
+def integral_at(log_density: Any, mode: Mapping[Any, Any], log_root: Any, size: int) -> Any:
+    """Write the logarithm of the integral of a normal density over all its elements, given its mode and log det L."""
+    at_mode: Any = clone_replace(log_density, mode, rebuild_strict=False)
+    integral = at_mode - log_root + 0.5 * size * np.log(2.0 * np.pi)
+    return pt.switch(pt.isnan(integral), -np.inf, integral)  # beyond what floating point holds
 
 
 def averaged(graphs: Sequence[Any], around: Sequence[Callable[[Any], Any]]) -> list[Any]:

@@ -33,7 +33,7 @@ _NORMAL = NormalRV | MvNormalRV
 _CHAINS = RandomWalkRV | AutoRegressiveRV | EulerMaruyamaRV
 
 
-class _Written(NamedTuple):
+class Written(NamedTuple):
     """The log density of rows and of the data that depend on them. Symbols stand for the random variables."""
 
     log_density: Any
@@ -53,7 +53,7 @@ def find_normal(frozen: pm.Model, layout: Layout) -> Normal | None:
     """Find rows of normal variables with normal data, and write the integral over them."""
     if (rows := find_rows(frozen, layout)) is None:
         return None
-    written = _write(frozen, dict(zip(rows.owners, rows.axes, strict=True)))
+    written = write_density(frozen, dict(zip(rows.owners, rows.axes, strict=True)))
     (simple,) = simplify_values([written.log_density])
     integral, arrays = rows.write(simple, written.own)
     back = {symbol: rv for rv, symbol in written.free.items()}  # not by a copy: random variables of it would be others
@@ -156,9 +156,9 @@ def _find_reach(frozen: pm.Model, layout: Layout, group: Mapping[str, Axis]) -> 
         return None
     if not set(ancestors([rv for rv in frozen.free_RVs if rv not in own])).isdisjoint(own):
         return None
-    if not all(isinstance(one.owner.op, _NORMAL) for one in _later(frozen, own) if one in frozen.observed_RVs):
+    if not all(isinstance(one.owner.op, _NORMAL) for one in later_than(frozen, own) if one in frozen.observed_RVs):
         return None  # known before a log density is written
-    written = _write(frozen, group)
+    written = write_density(frozen, group)
     with quiet_compilation():
         (simple,) = simplify_values([written.log_density], are_differentiated=False)
     reach = find_reach(simple, {one: axis.rows for one, axis in zip(written.own, group.values(), strict=True)})
@@ -166,18 +166,19 @@ def _find_reach(frozen: pm.Model, layout: Layout, group: Mapping[str, Axis]) -> 
     return None if reach is None or width * reach > _WIDEST_LINKED or (reach and is_bound) else reach
 
 
-def _later(frozen: pm.Model, own: Sequence[Any]) -> list[Any]:
+def later_than(frozen: pm.Model, own: Sequence[Any]) -> list[Any]:
     """Return the data and the potentials that depend on variables."""
     return [one for one in (*frozen.observed_RVs, *frozen.potentials) if not set(ancestors([one])).isdisjoint(own)]
 
 
-def _write(frozen: pm.Model, axes: Mapping[str, Axis]) -> _Written:
+def write_density(frozen: pm.Model, axes: Mapping[str, Axis]) -> Written:
+    """Write the log density of variables that have rows along these axes, and of all that depends on them."""
     own = [frozen[owner] for owner in axes]
     bound = {rv for rv, axis in zip(own, axes.values(), strict=True) if axis.is_bound}
     symbols = [rv.type.clone(shape=axis.shape)(name=rv.name) for rv, axis in zip(own, axes.values(), strict=True)]
     free = {rv: rv.type(name=rv.name) for rv in frozen.free_RVs if rv not in own}
     observed = {rv: frozen.rvs_to_values[rv] for rv in frozen.observed_RVs}
-    later = _later(frozen, own)
+    later = later_than(frozen, own)
     values = free | dict(zip(own, symbols, strict=True)) | observed
 
     def given(one: Any) -> Any:
@@ -195,4 +196,4 @@ def _write(frozen: pm.Model, axes: Mapping[str, Axis]) -> _Written:
             (log_density,) = write_chain([log_density], axis.sums, symbol, chain)
             steps = axis.sums.differences(pt, chain.ravel()).reshape(chain.type.shape)
             log_density = clone_replace(log_density, {symbol: steps}, rebuild_strict=False)
-    return _Written(log_density, symbols, free, [*own, *later])
+    return Written(log_density, symbols, free, [*own, *later])

@@ -35,6 +35,7 @@ from pymc_hais.density.rewrites.gradients import Held
 from pymc_hais.density.rewrites.graphs import places_of, spread_out
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.fields import Field
+from pymc_hais.latent.precisions import integral_at
 from pymc_hais.latent.rows.alike import find_few
 from pymc_hais.latent.rows.axes import NO_ELEMENT, NO_VALUE, Axis, from_values, to_values
 from pymc_hais.latent.rows.blocks import (
@@ -215,9 +216,7 @@ class Rows:
         for one, axis in zip(own, self.axes, strict=True):
             there[one] = pt.broadcast_to(axis.restore(mode[: axis.width]), axis.shape)
             mode = mode[axis.width :]
-        at_mode: Any = clone_replace(log_density, there, rebuild_strict=False)
-        integral = at_mode - log_root + 0.5 * self.size * np.log(2.0 * np.pi)
-        return pt.switch(pt.isnan(integral), -np.inf, integral)  # beyond what floating point holds
+        return integral_at(log_density, there, log_root, self.size)
 
     def _solve(self, arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
         """Write half the log determinant of A, and A^-1 g in columns of the blocks."""

@@ -1,0 +1,222 @@
+"""Normals behind a Kronecker product that are integrated out of normal data: what is found, and that it is exact."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import halfnorm, multivariate_normal, norm
+
+import pymc_hais
+from pymc_hais.latent.integrated import integrate
+from tests.latent.integrals import assert_exact
+from tests.statistical import assert_mean
+
+RNG = np.random.default_rng(5)
+GRID = [np.linspace(0.0, 3.0, n)[:, None] for n in (6, 4)]
+FIELD = RNG.normal(size=(6, 4))
+DESIGN = RNG.normal(size=(30, 7))
+OUTCOMES = DESIGN @ RNG.normal(size=(7, 3)) + RNG.normal(size=(30, 3))
+
+
+def covariances():
+    first, second = [pm.gp.cov.Matern52(1, ls=pm.LogNormal(f"length_{i}", 0.0, 0.5)) for i in range(2)]
+    return [pm.HalfNormal("eta", 1.0) ** 2 * first, second]
+
+
+def grid():
+    """A Gaussian process on a grid, as PyMC writes it, around a mean that is a variable."""
+    with pm.Model() as model:
+        level = pm.gp.mean.Constant(pm.Normal("level", 0.0, 2.0))
+        field = pm.gp.LatentKron(mean_func=level, cov_funcs=covariances()).prior("f", Xs=GRID)
+        pm.Normal("y", field, pm.HalfNormal("noise", 1.0), observed=FIELD.ravel())
+    return model
+
+
+def three_axes():
+    functions = [pm.gp.cov.ExpQuad(1, ls=length) for length in (0.5, 1.0, 2.0)]
+    with pm.Model() as model:
+        functions[0] = pm.HalfNormal("eta", 1.0) ** 2 * functions[0]
+        field = pm.gp.LatentKron(cov_funcs=functions).prior("f", Xs=[*GRID, GRID[1][:3]])
+        pm.Normal("y", field, pm.HalfNormal("noise", 1.0), observed=RNG.normal(size=72))
+    return model
+
+
+def basis():
+    """Products of basis functions, with weights that depend on a length, and noise of each column."""
+    frequencies = np.arange(1, 6)
+    with pm.Model() as model:
+        length = pm.LogNormal("length", 0.0, 0.5)
+        rows, columns = (np.sin(x * frequencies) * pt.exp(-0.1 * length * frequencies) for x in GRID)
+        z = pm.Normal("z", 0.0, 1.0, shape=25)
+        field = pm.LogNormal("scale") * (columns @ (rows @ z.reshape((5, 5))).T).T
+        pm.Normal("y", field + pm.Normal("level"), pm.HalfNormal("noise", 1.0, shape=4), observed=FIELD)
+    return model
+
+
+def outcomes():
+    """Coefficients of several outcomes: with a scale for each covariate, around what other variables say."""
+    with pm.Model() as model:
+        scales = pm.HalfNormal("scales", 1.0, shape=(7, 1))
+        slopes = pm.Normal("slopes", pm.Normal("middle", shape=3), scales, shape=(7, 3))
+        pm.Normal("y", 1.0 - DESIGN @ slopes, pm.Exponential("noise", 1.0, shape=3), observed=OUTCOMES)
+    return model
+
+
+def rows_of_noise():
+    """A noise for each row of the data, transposed, of a variable with dimensions of length one."""
+    with pm.Model() as model:
+        z = pm.Normal("z", 0.5, 3, shape=(1, 7, 3))
+        mean = pt.dot(z[0].T, DESIGN.T) / pm.HalfNormal("divisor", 1.0)
+        pm.Normal("y", mean, pm.HalfNormal("noise", 1.0, shape=30), observed=OUTCOMES.T)
+    return model
+
+
+def many_rows():
+    """A regression with one scale of all slopes: its matrix of products is constant."""
+    with pm.Model() as model:
+        slopes = pm.HalfNormal("scale", 1.0) * pm.Normal("z", shape=14)
+        mean = pm.Normal("intercept") + np.c_[DESIGN, DESIGN**2] @ slopes
+        pm.Normal("y", mean, pm.HalfNormal("noise", 1.0), observed=OUTCOMES[:, 0])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "owner"),
+    [
+        (grid, "f_rotated_"),
+        (outcomes, "slopes"),
+        (basis, "z"),
+        pytest.param(three_axes, "f_rotated_", marks=pytest.mark.slow),
+        pytest.param(rows_of_noise, "z", marks=pytest.mark.slow),
+        pytest.param(many_rows, "z", marks=pytest.mark.slow),
+    ],
+    ids=lambda one: getattr(one, "__name__", one),
+)
+def test_integral_and_draws_are_exact(model, owner):
+    assert_exact(model(), {owner})
+
+
+def test_integral_is_the_marginal_density_of_the_data():
+    model = grid()
+    found = integrate(model)
+    point = {"length_0": 0.8, "length_1": 1.3, "eta": 0.7, "level": -0.4, "noise": 0.3}
+    values = {one.name: point[one.name.removesuffix("_log__")] for one in found.model.value_vars}
+    values = {name: np.log(value) if name.endswith("_log__") else value for name, value in values.items()}
+    matern = [np.sqrt(5.0) * abs(x - x.T) / point[f"length_{i}"] for i, x in enumerate(GRID)]
+    first, second = ((1.0 + r + r**2 / 3.0) * np.exp(-r) for r in matern)
+    covariance = np.kron(point["eta"] ** 2 * first + 1e-6 * np.eye(6), second + 1e-6 * np.eye(4)) + point[
+        "noise"
+    ] ** 2 * np.eye(24)
+    expected = multivariate_normal(np.full(24, point["level"]), covariance).logpdf(FIELD.ravel())
+    priors = found.model.compile_logp(vars=found.model.free_RVs)
+    assert found.model.compile_logp()(values) - priors(values) == pytest.approx(expected, abs=1e-8)
+
+
+def test_draws_have_the_conditional_mean_and_covariance():
+    found, n = integrate(basis()), 20_000
+    theta = 0.3 * np.random.default_rng(1).normal(size=found.layout.n_dims)
+    draws = found.complete(np.tile(theta, (n, 1)), np.random.default_rng(2))[:, found.solution.places]
+    middle = found.complete(theta)[found.solution.places]
+    arrays, unit = found.compute(theta[None]), np.eye(middle.size)
+
+    def distance(x):  # squared, in units of the normal
+        log_density = [found.solution.log_density(arrays, one[None])[0] for one in (middle, *(middle + x))]
+        return 2.0 * (log_density[0] - np.array(log_density[1:]))
+
+    pairs = distance((unit[:, None] + unit).reshape(-1, middle.size)).reshape(unit.shape)
+    precision = 0.5 * (pairs - distance(unit)[:, None] - distance(unit))
+    standard = (draws - middle) @ np.linalg.cholesky(precision)
+    assert_mean(standard.sum(axis=1) / np.sqrt(middle.size), 0.0)
+    for i, j in ((0, 0), (12, 12), (24, 24), (0, 1), (5, 20)):
+        assert_mean(standard[:, i] * standard[:, j], float(i == j))
+
+
+def coefficients():
+    with pm.Model() as model:
+        slopes = pm.Normal("slopes", 0.0, pm.HalfNormal("scale", 1.0), shape=14)
+        pm.Normal("y", np.c_[DESIGN, DESIGN**2] @ slopes, pm.HalfNormal("noise", 1.0), observed=OUTCOMES[:, 0])
+    return model
+
+
+def _log_evidence_of_coefficients():
+    """Integrate the marginal density of the data over both scales, on a grid of their logarithms."""
+    logs, step = np.linspace(-6.0, 1.5, 201, retstep=True)
+    values, vectors = np.linalg.eigh(np.c_[DESIGN, DESIGN**2] @ np.c_[DESIGN, DESIGN**2].T)
+    scale, noise = np.exp(logs)[:, None, None], np.exp(logs)[:, None]
+    log_density = norm(0.0, np.sqrt(scale**2 * values + noise**2)).logpdf(vectors.T @ OUTCOMES[:, 0]).sum(axis=-1)
+    log_prior = halfnorm.logpdf(np.exp(logs)) + logs
+    return logsumexp(log_density + log_prior[:, None] + log_prior) + 2.0 * np.log(step)
+
+
+def test_a_default_call_has_the_exact_log_z_and_all_variables():
+    idata = pm.sample_hais(model=coefficients(), random_seed=1, quiet=True)
+    estimate = pymc_hais.log_marginal_likelihood(idata)
+    assert idata["posterior"].attrs["integrated_out"] == "slopes"
+    assert idata["posterior"]["slopes"].shape == (4, 1000, 14)
+    assert abs(estimate.value - _log_evidence_of_coefficients()) < 4.0 * estimate.se
+
+
+@pytest.mark.exhaustive
+def test_z_is_unbiased_and_its_error_is_right():
+    truth, of_chains, z = _log_evidence_of_coefficients(), [], []
+    model = coefficients()
+    for seed in range(20):
+        idata = pm.sample_hais(200, model=model, random_seed=seed, quiet=True, target_se=None)
+        estimate = pymc_hais.log_marginal_likelihood(idata)
+        of_chains.append(np.exp(np.array(estimate.per_chain) - truth))
+        z.append((estimate.value - truth) / estimate.se)
+    assert_mean(np.concatenate(of_chains), 1.0)
+    assert np.mean(np.square(z)) < 2.4  # chi-square of 20: 1e-3
+
+
+def heavy_tails(z):
+    pm.StudentT("y", nu=4.0, mu=DESIGN @ z, sigma=1.0, observed=OUTCOMES)
+
+
+def noise_that_depends_on_them(z):
+    pm.Normal("y", DESIGN @ z, pt.exp(z[0, 0]), observed=OUTCOMES)
+
+
+def noise_of_each_value(z):
+    pm.Normal("y", DESIGN @ z, np.exp(OUTCOMES), observed=OUTCOMES)
+
+
+def squares(z):
+    pm.Normal("y", DESIGN @ z**2, 1.0, observed=OUTCOMES)
+
+
+def an_outcome_twice(z):
+    pm.Normal("y", (DESIGN @ z)[:, [0, 1, 1]], 1.0, observed=OUTCOMES)
+
+
+def data_twice(z):
+    pm.Normal("y", DESIGN @ z, 1.0, observed=OUTCOMES)
+    pm.Normal("first", z[0], 1.0, observed=OUTCOMES[0])
+
+
+def a_potential(z):
+    pm.Normal("y", DESIGN @ z, 1.0, observed=OUTCOMES)
+    pm.Potential("sum", -(pt.sum(z) ** 2))
+
+
+def another_prior(z):
+    pm.Normal("y", DESIGN @ z + pm.Normal("level", z[0, 0]), 1.0, observed=OUTCOMES)
+
+
+def weights_of_each_value(z):
+    pm.Normal("y", DESIGN @ (z * np.arange(21.0).reshape(7, 3)), 1.0, observed=OUTCOMES)
+
+
+REFUSED = [
+    *(heavy_tails, noise_that_depends_on_them, noise_of_each_value, squares, an_outcome_twice, data_twice),
+    *(a_potential, another_prior, weights_of_each_value),
+]
+
+
+@pytest.mark.parametrize("data", REFUSED, ids=lambda one: one.__name__)
+def test_other_forms_are_left(data):
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        data(pm.Normal("z", 0.0, scale, shape=(7, 3)))
+    assert integrate(model) is None
