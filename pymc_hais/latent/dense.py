@@ -14,6 +14,7 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
+from scipy.sparse import csgraph
 
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
@@ -112,7 +113,7 @@ class Dense:
             prior = pt.diag(pt.concatenate(priors))  # the interpreter would build each particle's blocks one by one
         predictor, value, weights, slopes = curvature_at_predictor(log_rest, points, around)
         slopes = slopes + weights * (value - predictor.end).ravel()
-        design = _read_design(predictor, points) or _write_design(predictor, points)
+        design = read_design(predictor, points) or _write_design(predictor, points)
         slope = pt.concatenate([slopes_of(log_prior, point) for point in points])
         return [prior + share * design.products(weights), slope + share * design.sums(slopes)]
 
@@ -158,6 +159,16 @@ class _Design(NamedTuple):
     factors: Any  # (L, K)
     matrix: Any  # (L * K, N), a constant one with few elements as a sparse array
 
+    @property
+    def widest(self) -> int:
+        """How many variables the elements of a constant predictor's matrix couple, one with the next, at most."""
+        matrix = self.matrix if isinstance(self.matrix, sparse.coo_array) else sparse.coo_array(self.matrix.data)
+        size, n = self.factors.type.shape[1], matrix.shape[1]
+        places = matrix.row % size, size + matrix.col
+        links = sparse.coo_array((np.ones(matrix.nnz), places), (size + n, size + n))
+        _, parts = csgraph.connected_components(links, directed=False)
+        return int(np.bincount(parts[:size]).max())
+
     def products(self, weights: Any) -> Any:
         """Return the sums of weights (N,) times products of two slopes, (K, K)."""
         n_layers, size = self.factors.type.shape
@@ -169,7 +180,7 @@ class _Design(NamedTuple):
         return (self.factors * _sums(self.matrix, slopes).reshape(self.factors.type.shape)).sum(axis=0)
 
 
-def _read_design(predictor: Predictor, points: Sequence[TensorVariable]) -> _Design | None:
+def read_design(predictor: Predictor, points: Sequence[TensorVariable]) -> _Design | None:
     """Read the matrix as a constant: what moves with other variables are factors; None if it cannot be read."""
     parts = SlopeReader(predictor.images, predictor.moved, count(predictor.end)).read(predictor.end)
     if parts is None:

@@ -40,7 +40,7 @@ from pymc_hais.density.proofs.predictors import Predictor, find_predictor
 from pymc_hais.density.rewrites.graphs import behind_dims, count, scalar_op
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.banded import Banded
-from pymc_hais.latent.dense import Dense
+from pymc_hais.latent.dense import Dense, read_design
 from pymc_hais.latent.precisions import NODES, Nearby, Precision
 from pymc_hais.latent.tridiagonal import Tridiagonal
 
@@ -53,6 +53,8 @@ _LONG = 64
 _MOST_BESIDE = 10
 #: Elements of fields behind linear predictors: fewer gain little, and a dense factor takes the cube of their number.
 _SIZES = range(16, 161)
+#: Elements of one variable, at most, that data couple as those of a group, such as its intercept and slopes.
+_WIDEST = 6
 #: Entries of the matrix of a linear predictor, at most.
 _MOST_ENTRIES = 1_000_000
 _TRIDIAGONAL = Tridiagonal()
@@ -196,12 +198,15 @@ class _Candidates(NamedTuple):
         return find_predictor(self.log_rest, [self.points[i] for i in which])
 
     def leads(self, i: int) -> bool:
-        """Whether the data look at sums of a variable's elements, or at a field whose precision is a number."""
+        """Whether the data couple many of a variable's elements, or look at a field whose precision is a number."""
         markov = self.markovs[i]
         if markov is not None:
             return markov.tau is not None
         predictor = self.predictor([i])
-        return predictor is not None and predictor.is_mixed
+        if predictor is None or not predictor.is_mixed:
+            return False
+        design = read_design(predictor, [self.points[i]])
+        return design is None or design.widest > _WIDEST
 
     def moves(self, frozen: pm.Model, layout: Layout, which: Sequence[int], predictor: Predictor) -> bool:
         """Whether a predictor, or the prior of its variables, depends on other variables."""
@@ -229,7 +234,8 @@ def _find_predicted(frozen: pm.Model, layout: Layout, which: Sequence[int]) -> I
 def _find_joint(frozen: pm.Model, layout: Layout, candidates: _Candidates) -> list[Field]:
     """Find the normals, and Markov random fields, behind one linear predictor, if that or their priors move.
 
-    At least one of them leads.  Effects of groups alone are no field: pilots need less time for them.
+    At least one of them leads.  Effects of groups alone, also of several kinds beside a few common coefficients, are no
+    field: pilots need less time for them.
     """
     chosen: list[int] = []
     predictor = None

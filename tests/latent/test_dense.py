@@ -17,7 +17,7 @@ from pymc_hais.density.markov.markov import Markov
 from pymc_hais.density.proofs.linear import SlopeReader
 from pymc_hais.density.proofs.predictors import find_predictor
 from pymc_hais.density.rewrites.graphs import count
-from pymc_hais.latent.dense import Dense, DenseDisplacement, _read_design, _write_design
+from pymc_hais.latent.dense import Dense, DenseDisplacement, _write_design, read_design
 from pymc_hais.latent.fields import find_fields
 from pymc_hais.latent.precisions import Nearby
 from tests.density.coordinates.charted import neighbours
@@ -153,11 +153,35 @@ def test_normals_behind_one_predictor_have_one_hill(name):
     assert has_normal_fields(model)
 
 
-def test_effects_of_groups_alone_are_no_field():
+GROUP = np.arange(60) % 20
+
+
+def intercepts():
+    return pm.Normal("a") + pm.Normal("u", 0.0, pm.HalfNormal("s"), shape=20)[GROUP]
+
+
+def correlated_slopes():
+    chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2.0, sd_dist=pm.Exponential.dist(1.0))
+    effects = pm.Normal("mean", shape=2) + pm.Normal("z", shape=(20, 2)) @ chol.T
+    return effects[GROUP, 0] + effects[GROUP, 1] * np.linspace(-1.0, 1.0, 60)
+
+
+def crossed_groups_beside_slopes():
+    slopes = pm.math.dot(RNG.normal(size=(60, 3)), pm.Normal("slopes", shape=3))
+    return slopes + intercepts() + pm.HalfNormal("t") * pm.Normal("v", shape=12)[np.arange(60) % 12]
+
+
+def few_groups():
+    """So few that a matrix of all elements is the faster one."""
+    effects = pm.HalfNormal("s") * pm.Normal("z", shape=(9, 2))
+    return effects[GROUP % 9, 0] + effects[GROUP % 9, 1] * np.linspace(-1.0, 1.0, 60)
+
+
+@pytest.mark.parametrize("effects", [intercepts, correlated_slopes, crossed_groups_beside_slopes, few_groups])
+def test_effects_of_groups_alone_are_no_field(effects):
     """Pilots are as good at them, in less time."""
     with pm.Model() as model:
-        effects = pm.Normal("u", 0.0, pm.HalfNormal("s"), shape=30)[np.arange(60) % 30]
-        pm.Poisson("y", pm.math.exp(pm.Normal("a") + effects), observed=np.arange(60) % 5)
+        pm.Poisson("y", pm.math.exp(effects()), observed=np.arange(60) % 5)
     assert not has_normal_fields(model)
 
 
@@ -278,7 +302,7 @@ def test_a_design_has_the_slopes_of_its_predictor(name, weights):
     eta = build(z, scales)
     (log_rest,) = rewrite_pregrad([-pt.exp(eta).sum()])
     predictor = find_predictor(log_rest, [z])
-    design = _read_design(predictor, [z])
+    design = read_design(predictor, [z])
     assert n_layers is None if design is None else design.factors.type.shape == (n_layers, 16)
     design = design or _write_design(predictor, [z])
     w = pt.vector("w", shape=(60,))
@@ -301,7 +325,7 @@ def test_a_design_with_few_elements_is_a_sparse_one():
     mean, z, scale = pt.vector("mean", shape=(2,)), pt.matrix("z", shape=(40, 2)), pt.vector("scale", shape=(2,))
     effects = mean + scale * z
     (log_rest,) = rewrite_pregrad([-pt.exp(effects[groups, 0] + effects[groups, 1] * x).sum()])
-    design = _read_design(find_predictor(log_rest, [mean, z]), [mean, z])
+    design = read_design(find_predictor(log_rest, [mean, z]), [mean, z])
     assert design.matrix.nnz == 4 * 600
     w = pt.vector("w", shape=(600,))
     found = [design.products(w), design.sums(w)]
@@ -322,7 +346,7 @@ def test_correlated_slopes_stand_beside_their_means():
     mean, z, scales = pt.vector("mean", shape=(2,)), pt.matrix("z", shape=(20, 2)), pt.vector("scales", shape=(3,))
     eta = growth(z, scales) + mean[0] + mean[1] * TIME
     (log_rest,) = rewrite_pregrad([-pt.exp(eta).sum()])
-    design = _read_design(find_predictor(log_rest, [mean, z]), [mean, z])
+    design = read_design(find_predictor(log_rest, [mean, z]), [mean, z])
     assert design.factors.type.shape == (2, 42)
     slopes = pytensor.gradient.jacobian(eta, [mean, z])
     jacobian = pt.concatenate([one.reshape((60, -1)) for one in slopes], axis=1)
