@@ -6,6 +6,7 @@ in place of their priors and of the data that depend on them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -118,14 +119,30 @@ def integrate(model: pm.Model) -> Integrated | None:
 
     Models with discrete variables stay as they are, and models that would have no variable left.
     """
-    frozen, whole = freeze_dims_and_data(model), build_layout(model)
+    whole = build_layout(model)
     if whole.n_sites or whole.dtype != np.float64:  # in single precision digits would be lost
         return None
-    normal = [one for one in (find.find_normal(frozen, whole), kronecker.find_kronecker(frozen, whole)) if one]
-    solution: Solution | None = max(normal, key=lambda one: one.places.size, default=None)
-    solution = solution or conjugate.find_conjugate(frozen, whole)
-    if solution is None or len(solution.owners) == len(whole.owners):
-        return None
+    for i in itertools.count():
+        frozen = freeze_dims_and_data(model)  # another one for each solution, which takes variables out of it
+        solutions = [one for one in _find(frozen, whole) if len(one.owners) < len(whole.owners)]
+        if i >= len(solutions):
+            return None
+        found = _take_out(model, frozen, whole, solutions[i])
+        if found is not None:
+            return found
+    return None
+
+
+def _find(frozen: pm.Model, whole: Layout) -> list[Solution]:
+    """Find what can be integrated out: normals, those with most elements first; conjugate variables where none are."""
+    normal: list[Any] = [find.find_normal(frozen, whole), kronecker.find_kronecker(frozen, whole)]
+    normal = sorted((one for one in normal if one), key=lambda one: one.places.size, reverse=True)
+    conjugates = None if normal else conjugate.find_conjugate(frozen, whole)
+    return [*normal, *([conjugates] if conjugates else [])]
+
+
+def _take_out(model: pm.Model, frozen: pm.Model, whole: Layout, solution: Solution) -> Integrated | None:
+    """Take a solution's variables out of a frozen model; None where numbers do not confirm that it is one."""
     of_whole = _compile(frozen, whole, frozen.logp())
     _remove(frozen, solution.replaced)
     frozen.check_bounds = model.check_bounds  # which freezing forgets

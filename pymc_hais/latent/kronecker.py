@@ -22,7 +22,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as scalars
@@ -45,10 +45,12 @@ from pymc_hais.latent.rows.find import Written, later_than, write_density
 _FEWEST = 12
 #: Lines of a matrix, at most, whose eigenvectors are computed once.
 _WIDEST = 400
-#: Products of two numbers, at most, that are added up where they are computed for each value of other variables.
+#: Multiplications, at most, that B'B and its eigenvectors take for each value of other variables: about 2 ms.
 _MOST_WORK = 4e6
-#: Relative rounding of an entry, and nats of the log density that it may cost.
-_ROUNDING, _NEGLIGIBLE = 1e-15, 1e-3
+#: Relative rounding of an eigenvalue, in units of the largest one of its matrix.
+_ROUNDING = 1e-15
+#: Nats of the log density that rounding may cost.
+_NEGLIGIBLE = 1e-3
 
 
 class HalfLogDeterminant(WrittenOut):
@@ -189,7 +191,7 @@ class _Mean(NamedTuple):
     def times(self, factor: Any, is_divisor: bool = False) -> _Mean | None:
         """Multiply by a number, or by an array that moves along one dimension."""
         along = [i for i, is_one in enumerate(factor.type.broadcastable) if not is_one]
-        factor = factor.dimshuffle(along)
+        factor = factor.dimshuffle(along).astype("float64")
         factor = 1.0 / factor if is_divisor else factor
         if not along:
             return self._replace(factors=(*self.factors, factor))
@@ -202,7 +204,8 @@ class _Mean(NamedTuple):
         at = 0 if is_left else len(self.dims) - 1
         if matrix.type.ndim != 2 or None in matrix.type.shape or len(which := self.dims[at]) != 1:
             return None
-        return self.with_line(which[0], self.lines[which[0]].times(matrix if is_left else matrix.T))
+        matrix = (matrix if is_left else matrix.T).astype("float64")  # products of others would be rounded, or overflow
+        return self.with_line(which[0], self.lines[which[0]].times(matrix))
 
     def reshape(self, shape: Sequence[int]) -> _Mean | None:
         """Lay the elements out anew, in C order; a line without a matrix may become two."""
@@ -232,7 +235,7 @@ def _read(x: Any, z: Any, start: _Mean) -> _Mean | None:
         return start
     node = x.owner
     mine = [one for one in node.inputs if z in ancestors([one])] if node is not None else []
-    if len(mine) != 1 or None in x.type.shape or (inner := _read(mine[0], z, start)) is None:
+    if len(mine) != 1 or not count(x) or (inner := _read(mine[0], z, start)) is None:
         return None
     op, numbers, others = node.op, scalar_op(x), [one for one in node.inputs if one is not mine[0]]
     if numbers is not None:
@@ -250,7 +253,7 @@ def _read_elementwise(function: Any, node: Any, mine: Any, inner: _Mean) -> _Mea
     """Read a sum, or a product, of an array that is linear in the variables and others that do not depend on them."""
     is_product = isinstance(function, scalars.Mul | scalars.TrueDiv)
     if not is_product:
-        return inner if isinstance(function, LINEAR) else None  # a sign is lost: squares alone are needed
+        return inner if isinstance(function, LINEAR) else None  # a sign does not matter: B'B alone is used
     found: _Mean | None = inner
     for i, one in enumerate(node.inputs):
         is_divisor = i > 0 and isinstance(function, scalars.TrueDiv)
@@ -286,7 +289,8 @@ def _find(frozen: pm.Model, layout: Layout, owner: str) -> Kronecker | None:
     written = write_density(frozen, {owner: Axis(rv.type.shape, 0)})
     (z,) = written.own
     parameters = [*later[0].owner.op.dist_params(later[0].owner), rv.owner.op.dist_params(rv.owner)[1]]
-    given: Any = clone_replace(parameters, written.free | {rv: z}, rebuild_strict=False)
+    values = {one: frozen.rvs_to_values[one] for one in frozen.observed_RVs if one is not later[0]}
+    given: Any = clone_replace(parameters, written.free | values | {rv: z}, rebuild_strict=False)
     with quiet_compilation():
         simple = simplify_values([one.astype(z.dtype) for one in given], are_differentiated=False)
     mean, noise, scale = simple
@@ -315,11 +319,11 @@ def _write(layout: Layout, owner: str, written: Written, read: _Mean, scale: Any
     (z,), lines = written.own, [read.lines[stride] for stride in sorted(read.lines, reverse=True)]
     shape = tuple(line.size for line in lines)
     turned = tuple(i for i, line in enumerate(lines) if line.matrix is not None)
-    squares = [lines[i].matrix.T @ lines[i].matrix for i in turned]
+    squares = [_square(lines[i].matrix) for i in turned]
     if not turned or not all(_is_fast(lines[i], square) for i, square in zip(turned, squares, strict=True)):
         return None
-    if len(lines) == 1 and evaluate_known(squares[0]) is None:  # fewer gradients, each of which costs more
-        return None
+    if len(lines) == 1 and not isinstance(squares[0], Constant):
+        return None  # the sampler takes more gradients with these variables, but they cost less than eigenvectors do
     (simple,) = sum_fewer_squares(simplify_values([written.log_density]))
     slopes: Any = pytensor.grad(simple, z)
     slopes = clone_replace(slopes, {z: pt.zeros(z.type.shape, dtype=z.dtype)}, rebuild_strict=False)
@@ -340,8 +344,15 @@ def _write(layout: Layout, owner: str, written: Written, read: _Mean, scale: Any
     return Kronecker((owner,), places, written.replaced, graphs[0], graphs[1:], shape, turned)
 
 
+def _square(matrix: Any) -> Any:
+    """Return B'B of a matrix (N, K): a constant where it is known."""
+    square = matrix.T @ matrix
+    known = evaluate_known(square)
+    return square if known is None else pt.constant(known)
+
+
 def _is_fast(line: _Line, square: Any) -> bool:
     """Whether the eigenvectors of a line's matrix are computed once, or fast."""
-    if evaluate_known(square) is not None:
+    if isinstance(square, Constant):
         return line.size <= _WIDEST
     return line.size**2 * max(line.size, line.length) <= _MOST_WORK

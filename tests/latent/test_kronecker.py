@@ -8,7 +8,11 @@ from scipy.special import logsumexp
 from scipy.stats import halfnorm, multivariate_normal, norm
 
 import pymc_hais
+from pymc_hais.density.compiling import freeze_dims_and_data
+from pymc_hais.density.layout import build_layout
+from pymc_hais.latent import integrated
 from pymc_hais.latent.integrated import integrate
+from pymc_hais.latent.kronecker import find_kronecker
 from tests.latent.integrals import assert_exact
 from tests.statistical import assert_mean
 
@@ -97,20 +101,85 @@ def test_integral_and_draws_are_exact(model, owner):
     assert_exact(model(), {owner})
 
 
-def test_integral_is_the_marginal_density_of_the_data():
-    model = grid()
+def log_marginal(model, **point):
+    """Return the log density of the data given values of all variables that are not integrated out."""
     found = integrate(model)
-    point = {"length_0": 0.8, "length_1": 1.3, "eta": 0.7, "level": -0.4, "noise": 0.3}
     values = {one.name: point[one.name.removesuffix("_log__")] for one in found.model.value_vars}
     values = {name: np.log(value) if name.endswith("_log__") else value for name, value in values.items()}
-    matern = [np.sqrt(5.0) * abs(x - x.T) / point[f"length_{i}"] for i, x in enumerate(GRID)]
-    first, second = ((1.0 + r + r**2 / 3.0) * np.exp(-r) for r in matern)
-    covariance = np.kron(point["eta"] ** 2 * first + 1e-6 * np.eye(6), second + 1e-6 * np.eye(4)) + point[
-        "noise"
-    ] ** 2 * np.eye(24)
-    expected = multivariate_normal(np.full(24, point["level"]), covariance).logpdf(FIELD.ravel())
     priors = found.model.compile_logp(vars=found.model.free_RVs)
-    assert found.model.compile_logp()(values) - priors(values) == pytest.approx(expected, abs=1e-8)
+    return found.model.compile_logp()(values) - priors(values)
+
+
+def test_integral_is_the_marginal_density_of_the_data():
+    lengths, eta, level, noise = (0.8, 1.3), 0.7, -0.4, 0.3
+    matern = [np.sqrt(5.0) * abs(x - x.T) / length for x, length in zip(GRID, lengths, strict=True)]
+    first, second = ((1.0 + r + r**2 / 3.0) * np.exp(-r) for r in matern)
+    covariance = np.kron(eta**2 * first + 1e-6 * np.eye(6), second + 1e-6 * np.eye(4)) + noise**2 * np.eye(24)
+    expected = multivariate_normal(np.full(24, level), covariance).logpdf(FIELD.ravel())
+    found = log_marginal(grid(), length_0=lengths[0], length_1=lengths[1], eta=eta, level=level, noise=noise)
+    assert found == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int8", "bool"])
+def test_products_of_any_design_are_made_of_doubles(dtype):
+    """Of columns that nearly agree, under little noise, also of numbers that would overflow."""
+    rng = np.random.default_rng(6)
+    design = (100.0 * rng.uniform(-1.0, 1.0, size=(60, 12))).astype("int8" if dtype in ("int8", "bool") else dtype)
+    design = design > 0 if dtype == "bool" else design
+    if dtype == "float32":
+        design[:, 1] = design[:, 0] + 1e-3 * rng.normal(size=60)
+    y = design.astype(float) @ rng.normal(size=12) + 1e-3 * rng.normal(size=60)
+    with pm.Model() as model:
+        z = pm.Normal("z", 0.0, pm.HalfNormal("scale", 1.0), shape=12)
+        pm.Normal("y", pt.constant(design) @ z, pm.HalfNormal("noise", 1.0), observed=y)
+    doubles = design.astype(float)
+    directions, roots, _ = np.linalg.svd(doubles)
+    sds = np.sqrt(np.r_[roots, np.zeros(48)] ** 2 * 0.7**2 + 1e-6)
+    expected = norm(0.0, sds).logpdf(directions.T @ y).sum()
+    assert log_marginal(model, scale=0.7, noise=1e-3) == pytest.approx(expected, abs=1e-5)
+
+
+def test_data_that_are_a_covariate_are_what_was_observed():
+    with pm.Model() as model:
+        x = pm.Normal("x", pm.Normal("middle"), 1.0, observed=DESIGN)
+        slopes = pm.HalfNormal("scale", 1.0) * pm.Normal("z", shape=(7, 3))
+        pm.Normal("y", x @ slopes, pm.HalfNormal("noise", 1.0), observed=OUTCOMES)
+    assert_exact(model, {"z"})
+
+
+def groups_beside(design):
+    with pm.Model() as model:
+        slopes = pm.Normal("slopes", 0.0, pm.HalfNormal("scale", 1.0), shape=design.shape[1])
+        effects = pm.Normal("effects", 0.0, pm.HalfNormal("s", 1.0), shape=15)
+        pm.Normal("y", design @ slopes + effects[np.arange(30) % 15], 1.0, observed=OUTCOMES[:, 0])
+    return model
+
+
+def test_of_two_solutions_that_with_more_elements_is_taken(monkeypatch):
+    wide, narrow = groups_beside(RNG.normal(size=(30, 20))), groups_beside(RNG.normal(size=(30, 13)))
+    assert integrate(wide).owners == ("slopes",)
+    assert integrate(narrow).owners == ("effects",)
+    is_confirmed = integrated._is_confirmed
+    monkeypatch.setattr(
+        integrated, "_is_confirmed", lambda found, *rest: found.owners != ("slopes",) and is_confirmed(found, *rest)
+    )
+    assert integrate(wide).owners == ("effects",)
+
+
+def test_noise_beyond_floating_point_is_not_held():
+    found = integrate(many_rows())
+    middle = found.layout.flatten([np.asarray(found.model.initial_point()[name]) for name in found.layout.names])
+    place = found.layout.offsets[found.layout.owners.index("noise")]
+    assert found.holds(middle[None])
+    middle[place] = np.log(1e-9)
+    assert not found.holds(middle[None])
+
+
+def test_no_rows_of_data_have_no_shape_to_read():
+    with pm.Model() as model:
+        z = pm.Normal("z", 0.0, pm.HalfNormal("scale"), shape=12)
+        pm.Normal("y", (np.zeros((0, 12)) @ z).reshape((3, 0)), 1.0, observed=np.zeros((3, 0)))
+    assert find_kronecker(freeze_dims_and_data(model), build_layout(model)) is None
 
 
 def test_draws_have_the_conditional_mean_and_covariance():
@@ -219,4 +288,4 @@ def test_other_forms_are_left(data):
     with pm.Model() as model:
         scale = pm.HalfNormal("scale")
         data(pm.Normal("z", 0.0, scale, shape=(7, 3)))
-    assert integrate(model) is None
+    assert find_kronecker(freeze_dims_and_data(model), build_layout(model)) is None
