@@ -202,9 +202,11 @@ class _Candidates(NamedTuple):
         markov = self.markovs[i]
         if markov is not None:
             return markov.tau is not None
-        predictor = self.predictor([i])
-        if predictor is None or not predictor.is_mixed:
+        predictor, size = self.predictor([i]), count(self.points[i])
+        if predictor is None or not predictor.is_mixed or size <= _WIDEST:
             return False
+        if size * (count(predictor.end) or 0) > _MOST_ENTRIES:
+            return True  # there will be no field: the matrix is too large to be read
         design = read_design(predictor, [self.points[i]])
         return design is None or design.widest > _WIDEST
 

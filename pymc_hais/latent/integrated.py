@@ -6,7 +6,6 @@ in place of their priors and of the data that depend on them.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -122,15 +121,16 @@ def integrate(model: pm.Model) -> Integrated | None:
     whole = build_layout(model)
     if whole.n_sites or whole.dtype != np.float64:  # in single precision digits would be lost
         return None
-    for i in itertools.count():
+    n_tried = 0
+    while True:
         frozen = freeze_dims_and_data(model)  # another one for each solution, which takes variables out of it
         solutions = [one for one in _find(frozen, whole) if len(one.owners) < len(whole.owners)]
-        if i >= len(solutions):
+        if n_tried == len(solutions):
             return None
-        found = _take_out(model, frozen, whole, solutions[i])
+        found = _take_out(model, frozen, whole, solutions[n_tried])
         if found is not None:
             return found
-    return None
+        n_tried += 1
 
 
 def _find(frozen: pm.Model, whole: Layout) -> list[Solution]:
