@@ -53,7 +53,7 @@ _ROUNDING = 1e-15
 _NEGLIGIBLE = 1e-3
 
 
-class HalfLogDeterminant(WrittenOut):
+class KroneckerLogRoot(WrittenOut):
     """Half the log determinant of I + w S_1 x ... x S_d, given the eigenvalues and eigenvectors of each S."""
 
     def build_inner_graph(self, weight: TensorVariable, *arrays: TensorVariable) -> list[Any]:
@@ -178,7 +178,7 @@ class _Line(NamedTuple):
 
 
 class _Mean(NamedTuple):
-    """An array that is linear in the variables but for what is added to it."""
+    """An array that is B z + c of the variables z: how B is made; c does not matter."""
 
     lines: dict[int, _Line]  # by the distance of two neighbours in the flat variables
     dims: tuple[tuple[int, ...], ...]  # which lines each dimension of the array has, in order
@@ -331,7 +331,7 @@ def _write(layout: Layout, owner: str, written: Written, read: _Mean, scale: Any
     eigen = [[Held()(one) for one in pt.linalg.eigh(square)] for square in squares]
     values, vectors = [pt.maximum(one, 0.0) for one, _ in eigen], [one for _, one in eigen]  # zero but for rounding
     n_alike = math.prod(shape) // math.prod(shape[i] for i in turned)
-    half = HalfLogDeterminant()(weight, *itertools.chain(*zip(squares, values, vectors, strict=True)))
+    half = KroneckerLogRoot()(weight, *itertools.chain(*zip(squares, values, vectors, strict=True)))
     log_root = n_alike * half - pt.log(scales).sum()
     mean = _turn(pt, (slopes * scales).reshape(shape), vectors, turned)
     mean = mean / (1.0 + _precision(pt, weight, values, turned, len(shape)))

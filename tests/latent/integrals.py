@@ -1,8 +1,24 @@
-"""Checks of an integral over variables of a model: its value, its gradient, and the density of the draws."""
+"""Checks of an integral over variables of a model: its value, its gradient, the density of the draws, and log Z."""
 
 import numpy as np
+import pymc as pm
 
+import pymc_hais
 from pymc_hais.latent.integrated import integrate
+from tests.statistical import assert_mean
+
+
+def assert_calibrated(model, owner, truth):
+    """Assert that calls that integrate one variable out have an unbiased Z, and right errors of log Z."""
+    of_chains, z = [], []
+    for seed in range(20):
+        idata = pm.sample_hais(200, model=model, random_seed=seed, quiet=True, target_se=None)
+        estimate = pymc_hais.log_marginal_likelihood(idata)
+        of_chains.append(np.exp(np.array(estimate.per_chain) - truth))
+        z.append((estimate.value - truth) / estimate.se)
+    assert idata["posterior"].attrs["integrated_out"] == owner
+    assert_mean(np.concatenate(of_chains), 1.0)
+    assert np.mean(np.square(z)) < 2.4  # chi-square of 20: 1e-3
 
 
 def assert_exact(model, owners, width=0.3):
