@@ -26,6 +26,7 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as scalars
+from pytensor.tensor.basic import atleast_Nd
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
@@ -40,6 +41,7 @@ from pymc_hais.density.rewrites.simplification import simplify_values, sum_fewer
 from pymc_hais.latent.precisions import integral_at
 from pymc_hais.latent.rows.axes import Axis
 from pymc_hais.latent.rows.find import Written, later_than, write_density
+from pymc_hais.latent.rows.normal import NEGLIGIBLE, ROUNDING
 
 #: Elements of variables, at least: fewer are sampled as fast.
 _FEWEST = 12
@@ -47,10 +49,6 @@ _FEWEST = 12
 _WIDEST = 400
 #: Multiplications, at most, that B'B and its eigenvectors take for each value of other variables: about 2 ms.
 _MOST_WORK = 4e6
-#: Relative rounding of an eigenvalue, in units of the largest one of its matrix.
-_ROUNDING = 1e-15
-#: Nats of the log density that rounding may cost.
-_NEGLIGIBLE = 1e-3
 
 
 class KroneckerLogRoot(WrittenOut):
@@ -129,10 +127,10 @@ class Kronecker:
         for i, one in enumerate(values):
             largest = np.broadcast_to(one.max(axis=1, keepdims=True), one.shape)
             products = [largest if i == j else other for j, other in enumerate(values)]
-            rounded = rounded + _ROUNDING * _precision(np, arrays[2], products, self.turned, len(self.shape))
+            rounded = rounded + ROUNDING * _precision(np, arrays[2], products, self.turned, len(self.shape))
         costs = rounded / precision + 0.5 * (rounded * mean) ** 2
-        costs = costs + 0.5 * (_ROUNDING * scale * arrays[0].reshape(scale.shape)) ** 2
-        return costs.reshape(len(mean), -1).sum(axis=1) < _NEGLIGIBLE
+        costs = costs + 0.5 * (ROUNDING * scale * arrays[0].reshape(scale.shape)) ** 2
+        return costs.reshape(len(mean), -1).sum(axis=1) < NEGLIGIBLE
 
 
 def _precision(xp: Any, weight: Any, values: Sequence[Any], turned: Iterable[int], n_axes: int) -> Any:
@@ -296,9 +294,9 @@ def _find(frozen: pm.Model, layout: Layout, owner: str) -> Kronecker | None:
     mean, noise, scale = simple
     if z in ancestors([noise]) or mean.type.shape != later[0].type.shape:
         return None
-    start = _start(z.type.shape).times(_padded(scale, z.type.ndim))
+    start = _start(z.type.shape).times(atleast_Nd(scale, n=z.type.ndim))
     read = start and _read(mean, z, start)
-    read = read and read.times(_padded(noise, mean.type.ndim), is_divisor=True)
+    read = read and read.times(atleast_Nd(noise, n=mean.type.ndim), is_divisor=True)
     return read and _write(layout, owner, written, read, scale)
 
 
@@ -307,11 +305,6 @@ def _start(shape: Sequence[int]) -> _Mean:
     strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     lines = {stride: _Line(size) for stride, size in zip(strides, shape, strict=True) if size > 1}
     return _Mean(lines, tuple((stride,) if size > 1 else () for stride, size in zip(strides, shape, strict=True)))
-
-
-def _padded(x: Any, ndim: int) -> Any:
-    """Add dimensions of length one in front."""
-    return x.dimshuffle(*("x",) * (ndim - x.type.ndim), *range(x.type.ndim))
 
 
 def _write(layout: Layout, owner: str, written: Written, read: _Mean, scale: Any) -> Kronecker | None:

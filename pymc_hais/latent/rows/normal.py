@@ -11,8 +11,10 @@ import numpy as np
 from pymc_hais.latent.rows.blocks import Bounds, total
 from pymc_hais.latent.rows.rows import Rows
 
-#: Relative rounding of an entry of A, and nats of the log density that it may cost.
-_ROUNDING, _NEGLIGIBLE = 1e-15, 1e-3
+#: Relative rounding of an entry of A.
+ROUNDING = 1e-15
+#: Nats of the log density that rounding may cost.
+NEGLIGIBLE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +73,9 @@ class Normal:
         factor, entries = self.rows.factor(np, arrays), list(arrays[width:])
         diagonal = [entries[self.rows.entries.index((0, i, i))] for i in range(width)]
         mode = self.rows.merge(np, factor.mode)
-        error = [_ROUNDING * own * abs(one) for own, one in zip(diagonal, mode, strict=True)]
+        error = [ROUNDING * own * abs(one) for own, one in zip(diagonal, mode, strict=True)]
         squares = [total(one**2) for one in self.rows.factor(np, [*error, *entries]).solved]
         z = np.random.default_rng(0).normal(size=(len(factor.solved), *factor.solved[0].shape))
         pairs = zip(diagonal, self.rows.merge(np, factor.back(list(z))), strict=True)
-        traces = [total(_ROUNDING * own * drawn**2) for own, drawn in pairs]
-        return np.sum([*traces, *(0.5 * one for one in squares)], axis=0) < _NEGLIGIBLE
+        traces = [total(ROUNDING * own * drawn**2) for own, drawn in pairs]
+        return np.sum([*traces, *(0.5 * one for one in squares)], axis=0) < NEGLIGIBLE
