@@ -190,6 +190,11 @@ def tolerance_of(precision: np.finfo) -> float:
     return _TOLERANCE[precision.dtype.itemsize]
 
 
+def most_peaks(n_dims: int) -> int:
+    """Return of how many ends the curvature is measured, at most."""
+    return min(_PEAKS.most, max(_PEAKS.few, _PEAKS.most_evaluations // (2 * n_dims)))
+
+
 def scales_of(z: np.ndarray) -> np.ndarray:
     """Measure scales (D,) of draws (n, D) that may lie beyond the range of floating point."""
     with np.errstate(all="ignore"):
@@ -225,7 +230,7 @@ def climb(
     order = np.argsort(-ended.values)
     order = order[ended.is_converged[order]]
     x, values = ends, heights = ended.positions[order], ended.values[order]
-    most = min(_PEAKS.most, max(_PEAKS.few, _PEAKS.most_evaluations // (2 * starts.shape[1])))
+    most = most_peaks(starts.shape[1])
     peaks: list[Peak] = []
     for _ in range(_PEAKS.rounds):
         chosen = distinct(x, values, metric)[: most - len(peaks)]

@@ -12,11 +12,19 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import chdtri
 
-from pymc_hais.core.ascent import GoesOn, ascend
+from pymc_hais.core.ascent import Ascended, GoesOn, ascend
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_sum_exp, pool, systematic
 from pymc_hais.estimators.region import compare_regions, measure_region, measure_shares
-from pymc_hais.run.modes.climbing import Joint, Peak, at_new_places, distinct, measure_peaks, tolerance_of
+from pymc_hais.run.modes.climbing import (
+    Joint,
+    Peak,
+    at_new_places,
+    distinct,
+    measure_peaks,
+    most_peaks,
+    tolerance_of,
+)
 from pymc_hais.run.modes.measured import Compared, regions_of
 
 
@@ -51,6 +59,26 @@ class Followed(NamedTuple):
     start: int
 
 
+class _Climbs(NamedTuple):
+    """Climbs of one block of variables, with the others held at each of n particles."""
+
+    is_free: np.ndarray  # (D,): the d coordinates of the block
+    particles: np.ndarray  # (n, D)
+    places: list[np.ndarray]  # where the climbs at each particle begin, (m, d)
+    most: int  # ends whose curvature is measured at a particle, beside the highest
+
+    @property
+    def owners(self) -> np.ndarray:
+        """Return the number of each climb's particle."""
+        return np.repeat(np.arange(len(self.particles)), [len(one) for one in self.places])
+
+    def starts(self) -> np.ndarray:
+        """Return where all climbs begin, in all D dimensions."""
+        starts = self.particles[self.owners]
+        starts[:, self.is_free] = np.concatenate(self.places)
+        return starts
+
+
 class Particles(NamedTuple):
     """The particles of a run."""
 
@@ -80,65 +108,69 @@ def find_modes_given_others(
     of the reference; ``offsets`` (V + 1,) bound the variables.
     """
     blocks = _blocks(offsets, drawn.shape[1])[: _SEARCH.blocks] if len(drawn) >= _SEARCH.climbed else []
-    found = []
+    climbs = []
     for is_free in blocks:
         own = rng.permutation(drawn)[: max(_SEARCH.climbed * _SEARCH.fewest, len(drawn) // len(blocks))]
         chosen = particles.positions[systematic(particles.log_weights, rng.random(), _SEARCH.climbed)]
-        places = [
-            np.concatenate([[at], part]) for at, part in zip(chosen, np.array_split(own, _SEARCH.climbed), strict=True)
-        ]
+        parts = np.array_split(own, _SEARCH.climbed)
+        places = [np.concatenate([[at], part])[:, is_free] for at, part in zip(chosen, parts, strict=True)]
+        climbs.append(_Climbs(is_free, chosen, places, most_peaks(int(is_free.sum())) // _SEARCH.climbed))
+    found = []
+    for one, ends in zip(climbs, _climb(joint, climbs, particles.scales, _SEARCH.n_steps, goes_on), strict=True):
         known: list[Peak] = []
         is_suspect = False
-        ends = _climb(
-            joint, chosen, [place[:, is_free] for place in places], is_free, particles.scales, _SEARCH.n_steps, goes_on
-        )
         for modes in ends:
             top = max((mode.peak.log_mass for mode in modes), default=-np.inf)
             peaks = [mode.peak for mode in modes if mode.peak.log_mass > top - _SEARCH.negligible]
-            is_suspect |= len(peaks) > 1 and _seems_missed(peaks, particles, is_free)
+            is_suspect |= len(peaks) > 1 and _seems_missed(peaks, particles, one.is_free)
             known += at_new_places(peaks, known)
         if is_suspect:
-            found.append(_measure(known[: _SEARCH.most_modes], is_free, joint, particles, log_z, rng, goes_on))
+            found.append(_measure(known[: _SEARCH.most_modes], one.is_free, joint, particles, log_z, rng, goes_on))
     return max((one for one in found if one), key=lambda one: one[1].missed.gain, default=None)
 
 
 def _climb(
-    joint: Joint,
-    particles: np.ndarray,
-    places: list[np.ndarray],
-    is_free: np.ndarray,
-    scales: np.ndarray,
-    n_iterations: int,
-    goes_on: GoesOn,
-) -> list[list[Followed]]:
-    """Climb at each of n particles (n, D) from places (m, d) of the free coordinates; return the modes of each."""
-    owners = np.repeat(np.arange(len(particles)), [len(one) for one in places])
-    starts = particles[owners]
-    starts[:, is_free] = np.concatenate(places)
-    ended = ascend(
-        joint,
-        starts,
-        scales,
-        n_iterations,
-        tolerance_of(joint.precision),
-        goes_on,
-        np.broadcast_to(is_free, starts.shape),
-    )
-    ends = ended.positions[:, is_free]
-    chosen: list[int] = []
-    for owner in range(len(particles)):
-        own = np.flatnonzero((owners == owner) & ended.is_converged)
-        own = own[np.argsort(-ended.values[own])]
-        chosen += [int(own[i]) for i in distinct(ends[own], ended.values[own], scales[is_free])]
-    found: list[list[Followed]] = [[] for _ in particles]
-    if not chosen:
-        return found
-    for i, peak in zip(chosen, measure_peaks(joint, ended.positions[chosen], scales, is_free), strict=True):
-        own = np.flatnonzero(owners == owners[i])
-        if peak is None or any(other.peak.is_same(peak) for other in found[owners[i]]):
-            continue
-        is_there = peak.holds(ends[own], ended.values[own]) & ended.is_converged[own]
-        found[owners[i]].append(Followed(peak, int(np.argmax(is_there)) if is_there.any() else int(i - own[0])))
+    joint: Joint, climbs: list[_Climbs], scales: np.ndarray, n_iterations: int, goes_on: GoesOn
+) -> list[list[list[Followed]]]:
+    """Return the modes that climbs find, for each block and each of its particles.
+
+    All blocks climb together, because the program evaluates hundreds of positions at a time.
+    """
+    starts = [one.starts() for one in climbs]
+    if not starts:
+        return []
+    is_free = [np.broadcast_to(one.is_free, start.shape) for one, start in zip(climbs, starts, strict=True)]
+    every = np.concatenate(starts)
+    ended = ascend(joint, every, scales, n_iterations, tolerance_of(joint.precision), goes_on, np.concatenate(is_free))
+    bounds = np.cumsum([len(start) for start in starts])[:-1]
+    parts = zip(*(np.split(leaf, bounds) for leaf in ended), strict=True)
+    return [_modes_at(joint, one, Ascended(*part), scales) for one, part in zip(climbs, parts, strict=True)]
+
+
+def _modes_at(joint: Joint, climbs: _Climbs, ended: Ascended, scales: np.ndarray) -> list[list[Followed]]:
+    """Return the modes at each particle, given where the climbs of one block have ended.
+
+    The highest end is measured first, and then the next ones that are not at its mode.
+    """
+    is_free, owners = climbs.is_free, climbs.owners
+    ends, is_left = ended.positions[:, is_free], ended.is_converged.copy()
+    found: list[list[Followed]] = [[] for _ in climbs.particles]
+    for n_each in (1, climbs.most):  # most climbs end at the highest mode, which need not be measured for each of them
+        chosen: list[int] = []
+        for owner in range(len(found)):
+            own = np.flatnonzero((owners == owner) & is_left)
+            own = own[np.argsort(-ended.values[own])]
+            chosen += [int(own[i]) for i in distinct(ends[own], ended.values[own], scales[is_free])[:n_each]]
+        if not chosen:
+            break
+        is_left[chosen] = False
+        for i, peak in zip(chosen, measure_peaks(joint, ended.positions[chosen], scales, is_free), strict=True):
+            own = np.flatnonzero(owners == owners[i])
+            if peak is None or any(other.peak.is_same(peak) for other in found[owners[i]]):
+                continue
+            is_there = peak.holds(ends[own], ended.values[own]) & ended.is_converged[own]
+            is_left[own[is_there]] = False
+            found[owners[i]].append(Followed(peak, int(np.argmax(is_there)) if is_there.any() else int(i - own[0])))
     return found
 
 
@@ -173,7 +205,8 @@ def _measure(
     chosen = systematic(particles.log_weights, rng.random(), _SEARCH.measured)
     at = particles.positions[chosen]
     places = [np.stack([peak.position for peak in known])] * len(at)
-    ends = _climb(joint, at, places, is_free, particles.scales, _SEARCH.n_following, goes_on)
+    climbs = _Climbs(is_free, at, places, len(known))
+    (ends,) = _climb(joint, [climbs], particles.scales, _SEARCH.n_following, goes_on)
     followed: list[list[Peak]] = [[] for _ in known]
     log_ratios = np.full((len(at), len(known)), -np.inf)
     where = np.full(len(at), len(known))
