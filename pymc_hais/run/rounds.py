@@ -45,7 +45,7 @@ class _Limits(NamedTuple):
     #: temperatures of a next round from which on another start is tried, where no pilot has told its price
     unpriced: int = 256
     ample: float = 0.5  # share of the target: with a smaller error one round is enough
-    times_of_planning: float = 4.0  # the evaluations of a second round, at most, where the first one met the target
+    times_of_planning: float = 2.0  # the evaluations of a second round, at most, where the first one met the target
 
 
 _LIMITS = _Limits()

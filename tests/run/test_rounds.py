@@ -115,7 +115,7 @@ def test_a_first_round_that_just_meets_the_target_is_confirmed_where_that_costs_
     se = estimate_log_z(run_of(runs[0], 64)).se
     price = 2 * 64 * Hamiltonian().n_gradients * 2 * 100
 
-    def n_rounds(paid=price / 4, **options):
+    def n_rounds(paid=price / 2, **options):
         runner = call_of(**{"target_se": 1.2 * se, **options})
         runner.pay(PILOT, int(np.ceil(paid)))
         evidence, _ = evidence_of(*runs, runner=runner)
@@ -123,7 +123,7 @@ def test_a_first_round_that_just_meets_the_target_is_confirmed_where_that_costs_
         return [one.n_steps for one in evidence.rows[0].rounds]
 
     assert n_rounds() == [64, 128]
-    assert n_rounds(paid=price / 4 - 1) == [64]
+    assert n_rounds(paid=price / 2 - 1) == [64]
     assert n_rounds(target_se=2.1 * se) == [64]  # the error is small beside the target
     assert n_rounds(max_temperatures=127) == [64]
     assert n_rounds(paid=1e9) == [64, 128]  # only the first round
