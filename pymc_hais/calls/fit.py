@@ -153,8 +153,7 @@ def fit(
     held_out_rows = _read_held_out(held_out, method, family)
     own = {name: np.asarray(value, dtype=np.float64) for name, value in method.own(family, rows).items()}
     default_steps = {LBFGS: lbfgs.N_STEPS, M_STEP: closed.N_STEPS}.get(optimizer, stochastic.SCHEDULE.n_steps)
-    bar = CallProgress(progressbar, default_theme, "Held out" if held_out_rows else LOG_Z)
-    with keep_threads(), bar as progress:
+    with keep_threads(), CallProgress(progressbar, default_theme, "Held out" if held_out_rows else LOG_Z) as progress:
         descent = Descent(
             method=method,
             family=with_own(family, own),

@@ -131,9 +131,8 @@ def run_pilot(
     while beta < 1.0 and (time_share > 0.0 or not stages):
         is_hurried = time_share <= _STAGES.hurry
         new_beta = next_beta(log_ratio, beta, min(share, _STAGES.least_conditional_ess) if is_hurried else share)
-        increments = (new_beta - beta) * log_ratio
-        moved = float(discrepancy(np.zeros(increments.size), increments))
-        log_z += float(log_mean_exp(increments))
+        increments, moved, gain = _reweigh(log_ratio, new_beta - beta)
+        log_z += gain
         particles.take(systematic(increments, rng.random()))
         arrived = log_ratio, particles.log_ratio, new_beta - beta, new_beta
         is_patient = stages and particles.n_moves < patience
@@ -150,15 +149,18 @@ def run_pilot(
         report(fraction, beta, log_z)
         time_share = pace.share(fraction)
         if len(stages) > _STAGES.most:
-            scale = np.maximum(first.std(axis=0), np.finfo(float).tiny)
-            distances = np.abs(np.median(particles.positions, axis=0) - np.median(first, axis=0)) / scale
-            raise EndlessPilotError(beta, distances)
-    is_complete = beta == 1.0
-    if not is_complete:
-        increments = (1.0 - beta) * log_ratio
-        log_z += float(log_mean_exp(increments))
-        moved = float(discrepancy(np.zeros(increments.size), increments))
+            raise EndlessPilotError(beta, _distances(first, particles.positions))
+    if not (is_complete := beta == 1.0):
+        _, moved, gain = _reweigh(log_ratio, 1.0 - beta)
+        log_z += gain
         stages.append(stages[-1]._replace(beta=1.0, discrepancy=moved))
+    return _gather(stages, log_z, particles, pace.elapsed, is_complete, late)
+
+
+def _gather(
+    stages: list[_Stage], log_z: float, particles: "_Moving", seconds: float, is_complete: bool, late: Late
+) -> Pilot:
+    """Return what the stages have learnt."""
     *columns, metrics = zip(*stages, strict=True)
     betas, discrepancies, times, sizes = map(np.array, columns)
     return Pilot(
@@ -170,11 +172,23 @@ def run_pilot(
         log_z,
         particles.n_gradients,
         particles.positions,
-        pace.elapsed,
+        seconds,
         is_complete,
         late,
         particles.n_families,
     )
+
+
+def _reweigh(log_ratio: np.ndarray, step: float) -> tuple[np.ndarray, float, float]:
+    """Return log weights (P,) for a step in beta, its discrepancy, and by how much it raises log Z."""
+    increments = step * log_ratio
+    return increments, float(discrepancy(np.zeros(increments.size), increments)), float(log_mean_exp(increments))
+
+
+def _distances(first: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Return how far particles (P, D) have moved, (D,), in standard deviations of where they began."""
+    scale = np.maximum(first.std(axis=0), np.finfo(float).tiny)
+    return np.abs(np.median(positions, axis=0) - np.median(first, axis=0)) / scale
 
 
 class Stopwatch:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_hais.core.ascent import GoesOn, ascend
+from pymc_hais.core.ascent import ascend
 from pymc_hais.core.records import AnnealingRun, Metric
 from pymc_hais.core.seeds import Use
 from pymc_hais.core.weights import pool
@@ -27,6 +27,7 @@ from pymc_hais.run.modes.climbing import Climbed, Joint, Peak, can_climb, climb,
 from pymc_hais.run.modes.given_others import Particles, find_modes_given_others
 from pymc_hais.run.modes.measured import Compared, in_order, regions_of, with_shares
 from pymc_hais.runner.runner import Runner
+from pymc_hais.runner.timing import Clock
 from pymc_hais.tuning.metric import marginal_scales
 
 
@@ -109,12 +110,9 @@ def _search(
     def goes_on(n: int, done: float) -> bool:
         return clock.left > 0.0
 
-    climbed, n_missing = climb(joint, starts, metric, n_steps, goes_on), FEWEST_FAMILIES - evidence.plan.n_confirming
-    far = np.flatnonzero(is_drawn & ~climbed.has_arrived)[: joint.round_up(SEARCH.far)]
-    if needs_confirming and climbed.peaks and len(far) and np.sum(climbed.has_arrived & is_drawn) < n_missing:
-        scales, of_far = scales_of(starts[is_drawn]), clock.part(SEARCH.share_of_far)
-        again = _climb_from_afar(joint, starts[far], scales, metric, n_steps, lambda *_: of_far.left > 0.0)
-        climbed = climbed.with_others(again, far)
+    climbed = climb(joint, starts, metric, n_steps, goes_on)
+    if needs_confirming and np.sum(climbed.has_arrived & is_drawn) < FEWEST_FAMILIES - evidence.plan.n_confirming:
+        climbed = _with_far(climbed, joint, starts, is_drawn, metric, n_steps, clock.part(SEARCH.share_of_far))
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - SEARCH.negligible]
     # Climbs from where a run has been are no independent ones, and hide that another one alone has led there.
     peaks, n_arrived = [climbed.peaks[i] for i in kept], climbed.arrivals[~is_own][:, kept].sum(axis=0)
@@ -140,15 +138,29 @@ def _search(
     )
 
 
-def _climb_from_afar(
-    joint: Joint, starts: np.ndarray, scales: np.ndarray, metric: Metric, n_steps: int, goes_on: GoesOn
+def _with_far(
+    climbed: Climbed,
+    joint: Joint,
+    starts: np.ndarray,
+    is_drawn: np.ndarray,
+    metric: Metric,
+    n_steps: int,
+    clock: Clock,
 ) -> Climbed:
-    """Climb from draws of a wide prior in its own units, and then in the particles'.
+    """Let draws of a wide prior that have not arrived climb in its own units, and then in the particles'.
 
     In the particles' units these draws are so far away that a slope there looks like a top.
     """
-    near = ascend(joint, starts, scales, SEARCH.most_steps, SEARCH.top, goes_on).positions
-    return climb(joint, near, metric, n_steps, goes_on)
+    far = np.flatnonzero(is_drawn & ~climbed.has_arrived)[: joint.round_up(SEARCH.far)]
+    if not climbed.peaks or not len(far):
+        return climbed
+
+    def goes_on(n: int, done: float) -> bool:
+        return clock.left > 0.0
+
+    scales = scales_of(starts[is_drawn])
+    near = ascend(joint, starts[far], scales, SEARCH.most_steps, SEARCH.top, goes_on).positions
+    return climbed.with_others(climb(joint, near, metric, n_steps, goes_on), far)
 
 
 def _starts(
