@@ -186,7 +186,7 @@ def _reweigh(log_ratio: np.ndarray, step: float) -> tuple[np.ndarray, float, flo
 
 
 def _distances(first: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Return how far particles (P, D) have moved, (D,), in standard deviations of where they began."""
+    """Return how far the medians of particles (P, D) have moved, (D,), in standard deviations of where they began."""
     scale = np.maximum(first.std(axis=0), np.finfo(float).tiny)
     return np.abs(np.median(positions, axis=0) - np.median(first, axis=0)) / scale
 

@@ -5,6 +5,7 @@ import pytest
 
 from pymc_hais.core.process import one_blas_thread
 from pymc_hais.run.modes.given_others import Particles, find_modes_given_others
+from pymc_hais.runner.timing import Clock
 
 #: Variables: x (2,), the log scale s, and y (3,) with that scale.
 OFFSETS = np.array([0, 2, 3, 6])
@@ -38,11 +39,12 @@ def particles(rng, share_of_b, n=4000):
     return Particles(positions, np.full(n, -np.log(n)), np.arange(n), positions.std(axis=0))
 
 
-def search(share_of_b, seed=0, density=Funnel, offsets=OFFSETS):
+def search(share_of_b, seed=0, density=Funnel, offsets=OFFSETS, clock=None):
     rng = np.random.default_rng(seed)
     drawn = np.hstack([rng.normal(0.0, 6.0, (400, 2)), rng.normal(size=(400, 4))])
+    own, clock = particles(rng, share_of_b), clock or Clock()
     with one_blas_thread:
-        return find_modes_given_others(density(), particles(rng, share_of_b), drawn, offsets, 0.0, rng, lambda *_: True)
+        return find_modes_given_others(density(), own, drawn, offsets, 0.0, rng, clock)
 
 
 def test_gradients_of_the_funnel_are_right():
@@ -71,7 +73,7 @@ def test_particles_in_their_right_shares_miss_nothing(seed):
     assert found is None or not found[1].missed.is_certain
 
 
-def test_twice_as_many_blocks_take_less_than_twice_as_many_calls_of_the_density():
+def test_four_times_as_many_blocks_take_less_than_twice_as_many_calls_of_the_density():
     """A program evaluates hundreds of positions in a call: blocks that climb one by one waste most of it."""
     calls = []
 
@@ -80,11 +82,80 @@ def test_twice_as_many_blocks_take_less_than_twice_as_many_calls_of_the_density(
 
         def __call__(self, z):
             calls.append(len(z))
-            return -0.25 * np.sum(z**4, axis=1), -(z**3)
+            distance = np.sqrt(1.0 + z**2)
+            return -np.sum(distance, axis=1), -z / distance
 
     numbers = []
-    for offsets in (OFFSETS, np.arange(7)):  # six blocks, and twelve
+    for offsets in ([0, 3, 6], [0, 1, 2, 3, 6]):  # two blocks, and eight
         calls.clear()
-        assert search(0.0, density=Hill, offsets=offsets) is None
+        assert search(0.0, density=Hill, offsets=np.array(offsets)) is None
         numbers.append(len(calls))
-    assert numbers[1] < 1.9 * numbers[0]
+    assert numbers[1] < 2 * numbers[0]
+
+
+class Hills:
+    """Three normal hills in x (10,), whose widths differ by a factor of five, and y ~ N(0, 1)."""
+
+    precision = np.finfo(np.float32)
+    heights = np.array([1.0, 0.0, -0.3])
+
+    def __init__(self):
+        rng = np.random.default_rng(0)
+        directions = rng.normal(size=(3, 10))
+        self.means = 60.0 * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+        turns = [np.linalg.qr(rng.normal(size=(10, 10)))[0] for _ in range(3)]
+        covariances = np.stack([turn @ np.diag(np.geomspace(0.2, 5.0, 10)) @ turn.T for turn in turns])
+        covariances[2] *= np.exp(0.5)  # so that the last hill has most of the mass
+        self.covariances, self.precisions = covariances, np.linalg.inv(covariances)
+
+    def __call__(self, z):
+        z = z.astype(np.float32).astype(np.float64)
+        away = z[:, None, :10] - self.means
+        slopes = np.einsum("nkd,kde->nke", away, self.precisions)
+        each = self.heights - 0.5 * np.sum(away * slopes, axis=2)
+        value = np.logaddexp.reduce(each, axis=1)
+        shares = np.exp(each - value[:, None])[:, :, None]
+        gradient = np.hstack([-np.sum(shares * slopes, axis=1), -z[:, 10:]])
+        return value - 0.5 * z[:, 10] ** 2, gradient.astype(np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_ends_at_one_mode_do_not_hide_a_lower_one_with_more_mass(seed):
+    hills, rng = Hills(), np.random.default_rng(seed)
+    x = rng.multivariate_normal(hills.means[0], hills.covariances[0], 2000)
+    positions = np.hstack([x, rng.normal(size=(2000, 1))])
+    own = Particles(positions, np.full(2000, -np.log(2000)), np.arange(2000), positions.std(axis=0))
+    between = 0.3 * hills.means[1] + 0.2 * hills.means[2]
+    drawn = np.hstack([rng.normal(between, 10.0, (400, 10)), rng.normal(size=(400, 1))])
+    log_z = 1.0 + 0.5 * np.linalg.slogdet(hills.covariances[0])[1] + 5.5 * np.log(2.0 * np.pi)
+    with one_blas_thread:
+        peaks, compared = find_modes_given_others(hills, own, drawn, np.array([0, 10, 11]), log_z, rng, Clock())
+    nearest = [int(np.linalg.norm(peak.position[:10] - hills.means, axis=1).argmin()) for peak in peaks]
+    missed = {nearest[which] for which in compared.missed.which}
+    assert missed == {1, 2}
+
+
+class Counted:
+    """A clock whose seconds are evaluations of a density."""
+
+    def __init__(self, calls, limit):
+        self.calls, self.limit = calls, limit
+
+    @property
+    def left(self):
+        return max(0.0, self.limit - sum(self.calls))
+
+    def part(self, share):
+        return Counted(self.calls, sum(self.calls) + share * self.left)
+
+
+def test_climbs_leave_time_to_measure_what_they_have_found():
+    calls = []
+
+    class Counting(Funnel):
+        def __call__(self, z):
+            calls.append(len(z))
+            return super().__call__(z)
+
+    assert search(0.0, density=Counting, clock=Counted(calls, 4000)) is not None
+    assert sum(calls) > 4000  # all climbs alone would have taken this

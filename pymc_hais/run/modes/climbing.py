@@ -191,7 +191,7 @@ def tolerance_of(precision: np.finfo) -> float:
 
 
 def most_peaks(n_dims: int) -> int:
-    """Return of how many ends the curvature is measured, at most."""
+    """Return the largest number of ends whose curvature is measured."""
     return min(_PEAKS.most, max(_PEAKS.few, _PEAKS.most_evaluations // (2 * n_dims)))
 
 
@@ -274,10 +274,15 @@ def distinct(x: np.ndarray, values: np.ndarray, metric: Metric) -> list[int]:
     while is_left.any():
         first = int(np.argmax(is_left))
         chosen.append(first)
-        distance = np.linalg.norm(whitened - whitened[first], axis=1)
-        is_left &= (distance > _PEAKS.same_place) | (values < values[first] - _PEAKS.same_value)
+        is_left &= ~are_alike(whitened, values, first)
         is_left[first] = False
     return chosen
+
+
+def are_alike(whitened: np.ndarray, values: np.ndarray, which: int) -> np.ndarray:
+    """Whether each of the end points (n, D), in units of a metric, is at the place of one of them and as high."""
+    distance = np.linalg.norm(whitened - whitened[which], axis=1)
+    return (distance <= _PEAKS.same_place) & (values >= values[which] - _PEAKS.same_value)
 
 
 def measure_peaks(

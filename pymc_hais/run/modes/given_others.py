@@ -16,16 +16,18 @@ from pymc_hais.core.ascent import Ascended, GoesOn, ascend
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_sum_exp, pool, systematic
 from pymc_hais.estimators.region import compare_regions, measure_region, measure_shares
+from pymc_hais.problem.problem import CHUNK
 from pymc_hais.run.modes.climbing import (
     Joint,
     Peak,
+    are_alike,
     at_new_places,
-    distinct,
     measure_peaks,
     most_peaks,
     tolerance_of,
 )
 from pymc_hais.run.modes.measured import Compared, regions_of
+from pymc_hais.runner.timing import Clock
 
 
 class _Search(NamedTuple):
@@ -43,6 +45,7 @@ class _Search(NamedTuple):
     together: int = 20  # particles whose modes' draws are evaluated together
     most_modes: int = 12  # conditional modes of a block that are followed
     negligible: float = 6.0  # nats below the largest beyond which one is left out
+    share_of_climbs: float = 0.5  # of the time that is left, which the climbs of some blocks may take
     share: float = 0.02  # expected share of a mode from which on masses are measured
     times: float = 3.0  # by how much fewer particles the run then has around it
     around: float = 0.999  # share of its Gaussian within which a particle counts as around it
@@ -65,7 +68,7 @@ class _Climbs(NamedTuple):
     is_free: np.ndarray  # (D,): the d coordinates of the block
     particles: np.ndarray  # (n, D)
     places: list[np.ndarray]  # where the climbs at each particle begin, (m, d)
-    most: int  # ends whose curvature is measured at a particle, beside the highest
+    most: int  # ends whose curvature is measured at a particle, at most
 
     @property
     def owners(self) -> np.ndarray:
@@ -100,7 +103,7 @@ def find_modes_given_others(
     offsets: np.ndarray,
     log_z: float,
     rng: np.random.Generator,
-    goes_on: GoesOn,
+    clock: Clock,
 ) -> tuple[list[Peak], Compared] | None:
     """Return the modes of the block of variables that lacks most mass, as Gaussians in all D dimensions.
 
@@ -116,61 +119,81 @@ def find_modes_given_others(
         places = [np.concatenate([[at], part])[:, is_free] for at, part in zip(chosen, parts, strict=True)]
         climbs.append(_Climbs(is_free, chosen, places, most_peaks(int(is_free.sum())) // _SEARCH.climbed))
     found = []
-    for one, ends in zip(climbs, _climb(joint, climbs, particles.scales, _SEARCH.n_steps, goes_on), strict=True):
-        known: list[Peak] = []
-        is_suspect = False
-        for modes in ends:
-            top = max((mode.peak.log_mass for mode in modes), default=-np.inf)
-            peaks = [mode.peak for mode in modes if mode.peak.log_mass > top - _SEARCH.negligible]
-            is_suspect |= len(peaks) > 1 and _seems_missed(peaks, particles, one.is_free)
-            known += at_new_places(peaks, known)
-        if is_suspect:
-            found.append(_measure(known[: _SEARCH.most_modes], one.is_free, joint, particles, log_z, rng, goes_on))
+    for group in _groups(climbs):
+        ended = _climb(joint, group, particles.scales, _SEARCH.n_steps, clock.part(_SEARCH.share_of_climbs))
+        for one, ends in zip(group, ended, strict=True):
+            known = _suspects(_modes_at(joint, one, ends, particles.scales, clock), one.is_free, particles)
+            if known:
+                found.append(_measure(known[: _SEARCH.most_modes], one.is_free, joint, particles, log_z, rng, clock))
     return max((one for one in found if one), key=lambda one: one[1].missed.gain, default=None)
 
 
-def _climb(
-    joint: Joint, climbs: list[_Climbs], scales: np.ndarray, n_iterations: int, goes_on: GoesOn
-) -> list[list[list[Followed]]]:
-    """Return the modes that climbs find, for each block and each of its particles.
+def _groups(climbs: list[_Climbs]) -> list[list[_Climbs]]:
+    """Return the blocks that climb together, as many as a program evaluates at a time: fewer would waste most of it."""
+    groups: list[list[_Climbs]] = []
+    n_left = 0
+    for one in climbs:
+        if (n := len(one.owners)) > n_left:
+            groups.append([])
+            n_left = CHUNK
+        groups[-1].append(one)
+        n_left -= n
+    return groups
 
-    All blocks climb together, because the program evaluates hundreds of positions at a time.
-    """
+
+def _climb(joint: Joint, climbs: list[_Climbs], scales: np.ndarray, n_iterations: int, clock: Clock) -> list[Ascended]:
+    """Let some blocks climb together; return the ends of each.  What quick climbs leave is for those of all blocks."""
     starts = [one.starts() for one in climbs]
-    if not starts:
-        return []
     is_free = [np.broadcast_to(one.is_free, start.shape) for one, start in zip(climbs, starts, strict=True)]
-    every = np.concatenate(starts)
-    ended = ascend(joint, every, scales, n_iterations, tolerance_of(joint.precision), goes_on, np.concatenate(is_free))
+    every, tolerance = np.concatenate(starts), tolerance_of(joint.precision)
+    goes_on = _until(clock)
+    ended = ascend(joint, every, scales, n_iterations, tolerance, goes_on, np.concatenate(is_free))
     bounds = np.cumsum([len(start) for start in starts])[:-1]
-    parts = zip(*(np.split(leaf, bounds) for leaf in ended), strict=True)
-    return [_modes_at(joint, one, Ascended(*part), scales) for one, part in zip(climbs, parts, strict=True)]
+    return [Ascended(*part) for part in zip(*(np.split(leaf, bounds) for leaf in ended), strict=True)]
 
 
-def _modes_at(joint: Joint, climbs: _Climbs, ended: Ascended, scales: np.ndarray) -> list[list[Followed]]:
+def _until(clock: Clock) -> GoesOn:
+    """Return what lets climbs go on until the time ends."""
+    return lambda n, done: clock.left > 0.0
+
+
+def _suspects(found: list[list[Followed]], is_free: np.ndarray, particles: Particles) -> list[Peak]:
+    """Return the modes of a block at all its particles, if the run seems to have missed one; else none."""
+    known: list[Peak] = []
+    is_suspect = False
+    for modes in found:
+        top = max((mode.peak.log_mass for mode in modes), default=-np.inf)
+        peaks = [mode.peak for mode in modes if mode.peak.log_mass > top - _SEARCH.negligible]
+        is_suspect |= len(peaks) > 1 and _seems_missed(peaks, particles, is_free)
+        known += at_new_places(peaks, known)
+    return known if is_suspect else []
+
+
+def _modes_at(joint: Joint, climbs: _Climbs, ended: Ascended, scales: np.ndarray, clock: Clock) -> list[list[Followed]]:
     """Return the modes at each particle, given where the climbs of one block have ended.
 
-    The highest end is measured first, and then the next ones that are not at its mode.
+    The highest end at each particle is measured first, then the highest of those that are not at its mode, and so on.
     """
-    is_free, owners = climbs.is_free, climbs.owners
+    is_free, owners, values = climbs.is_free, climbs.owners, ended.values
     ends, is_left = ended.positions[:, is_free], ended.is_converged.copy()
-    found: list[list[Followed]] = [[] for _ in climbs.particles]
-    for n_each in (1, climbs.most):  # most climbs end at the highest mode, which need not be measured for each of them
-        chosen: list[int] = []
-        for owner in range(len(found)):
-            own = np.flatnonzero((owners == owner) & is_left)
-            own = own[np.argsort(-ended.values[own])]
-            chosen += [int(own[i]) for i in distinct(ends[own], ended.values[own], scales[is_free])[:n_each]]
-        if not chosen:
+    whitened = ends / scales[is_free]
+    members = [np.flatnonzero(owners == owner) for owner in range(len(climbs.particles))]
+    found: list[list[Followed]] = [[] for _ in members]
+    for _ in range(climbs.most):
+        left = [own[is_left[own]] for own in members]
+        chosen = [int(own[np.argmax(values[own])]) for own in left if own.size]
+        if not chosen or clock.left == 0.0:
             break
-        is_left[chosen] = False
         for i, peak in zip(chosen, measure_peaks(joint, ended.positions[chosen], scales, is_free), strict=True):
-            own = np.flatnonzero(owners == owners[i])
-            if peak is None or any(other.peak.is_same(peak) for other in found[owners[i]]):
-                continue
-            is_there = peak.holds(ends[own], ended.values[own]) & ended.is_converged[own]
-            is_left[own[is_there]] = False
-            found[owners[i]].append(Followed(peak, int(np.argmax(is_there)) if is_there.any() else int(i - own[0])))
+            own, modes = members[owners[i]], found[owners[i]]
+            if peak is None:
+                is_there = are_alike(whitened[own], values[own], int(i - own[0]))
+            else:
+                is_there = peak.holds(ends[own], values[own])
+            is_left[own[is_there]] = is_left[i] = False
+            if peak is not None and not any(other.peak.is_same(peak) for other in modes):
+                is_there &= ended.is_converged[own]
+                modes.append(Followed(peak, int(np.argmax(is_there)) if is_there.any() else int(i - own[0])))
     return found
 
 
@@ -199,14 +222,15 @@ def _measure(
     particles: Particles,
     log_z: float,
     rng: np.random.Generator,
-    goes_on: GoesOn,
+    clock: Clock,
 ) -> tuple[list[Peak], Compared] | None:
     """Follow modes of a block from particle to particle, and compare their masses with the run's."""
     chosen = systematic(particles.log_weights, rng.random(), _SEARCH.measured)
     at = particles.positions[chosen]
     places = [np.stack([peak.position for peak in known])] * len(at)
     climbs = _Climbs(is_free, at, places, len(known))
-    (ends,) = _climb(joint, [climbs], particles.scales, _SEARCH.n_following, goes_on)
+    (ended,) = _climb(joint, [climbs], particles.scales, _SEARCH.n_following, clock)
+    ends = _modes_at(joint, climbs, ended, particles.scales, clock)
     followed: list[list[Peak]] = [[] for _ in known]
     log_ratios = np.full((len(at), len(known)), -np.inf)
     where = np.full(len(at), len(known))

@@ -120,7 +120,7 @@ def _search(
     hardly_any_arrives = climbed.arrivals[is_drawn][:, kept].any(axis=1).sum() < SEARCH.hardly_any * is_drawn.sum()
     if hardly_any_arrives and not problem.is_one_hill:
         particles = Particles.of(run, marginal_scales(metric))
-        block = find_modes_given_others(joint, particles, starts[is_drawn], problem.layout.offsets, log_z, rng, goes_on)
+        block = find_modes_given_others(joint, particles, starts[is_drawn], problem.layout.offsets, log_z, rng, clock)
     if block is None and (not peaks or clock.left == 0.0):
         return None
     peaks, compared = block or (peaks, _compare(peaks, joint, run, log_z, rng))
@@ -147,7 +147,7 @@ def _with_far(
     n_steps: int,
     clock: Clock,
 ) -> Climbed:
-    """Let draws of a wide prior that have not arrived climb in its own units, and then in the particles'.
+    """Climb again from draws of a wide prior that have not arrived: in the draws' own units, then in the particles'.
 
     In the particles' units these draws are so far away that a slope there looks like a top.
     """
