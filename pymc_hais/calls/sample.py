@@ -14,7 +14,7 @@ from xarray import DataTree
 
 from pymc_hais.calls.compile import CompiledModel, Opened, open_model
 from pymc_hais.calls.stages import run_from_missed_modes, run_until_confirmed
-from pymc_hais.core.process import check_memory
+from pymc_hais.core.process import check_memory, without_collection
 from pymc_hais.core.protocols import Kernel
 from pymc_hais.density import check_model
 from pymc_hais.density.compat import RandomState, default_theme
@@ -252,10 +252,11 @@ def _sample(opened: Opened, request: Request) -> DataTree:
     with runner:
         log_model(model)
         with runner.progress:
-            search, integrated = compile_integrated(model, start, runner, opened.is_compiled)
-            layout = integrated.whole
-            named = opened.build_outputs(layout, output.var_names, output.include_transformed)
-            check_labels(model, named(np.zeros((1, 1, layout.n_dims))), output)
+            with without_collection:
+                search, integrated = compile_integrated(model, start, runner, opened.is_compiled)
+                layout = integrated.whole
+                named = opened.build_outputs(layout, output.var_names, output.include_transformed)
+                check_labels(model, named(np.zeros((1, 1, layout.n_dims))), output)
             check_memory(runner.sampling.draws, runner.sampling.chains, layout.n_dims)
             problem, plan = choose(search)
             evidence = run_until_confirmed(problem, plan, start.points, runner)

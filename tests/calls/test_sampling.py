@@ -1,5 +1,6 @@
 """The whole trip: a PyMC model in, a DataTree with posterior draws and log Z out."""
 
+import gc
 import importlib.util
 import json
 
@@ -10,6 +11,8 @@ import pytest
 from xarray import DataTree, open_datatree
 
 import pymc_hais
+from pymc_hais.calls import sample
+from pymc_hais.inputs.labels import check_labels
 from tests.quick import EFFECT, ERROR, QUICK, TRUTH, one_mean, schools, shared
 from tests.statistical import assert_mean
 from tests.truth import log_evidence_regression
@@ -25,6 +28,20 @@ def idata():
 
 def test_importing_the_package_adds_the_function_to_pymc():
     assert pm.sample_hais is pymc_hais.sample_hais
+
+
+def test_python_does_not_look_for_garbage_while_a_model_is_prepared(monkeypatch):
+    """That took half a second of a first call, most of it where xarray imports modules that stay."""
+    seen = []
+
+    def look(*args):
+        seen.append(gc.isenabled())
+        return check_labels(*args)
+
+    monkeypatch.setattr(sample, "check_labels", look)
+    pymc_hais.sample_hais(model=one_mean(), random_seed=1, **QUICK)
+    assert seen == [False]
+    assert gc.isenabled()
 
 
 def test_groups_names_dims_and_dtypes(idata):
