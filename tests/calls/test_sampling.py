@@ -32,7 +32,7 @@ def test_importing_the_package_adds_the_function_to_pymc():
 
 def test_python_does_not_look_for_garbage_while_a_model_is_prepared(monkeypatch):
     """That took half a second of a first call, most of it where xarray imports modules that stay."""
-    seen = []
+    seen, was_on = [], gc.isenabled()
 
     def look(*args):
         seen.append(gc.isenabled())
@@ -41,7 +41,7 @@ def test_python_does_not_look_for_garbage_while_a_model_is_prepared(monkeypatch)
     monkeypatch.setattr(sample, "check_labels", look)
     pymc_hais.sample_hais(model=one_mean(), random_seed=1, **QUICK)
     assert seen == [False]
-    assert gc.isenabled()
+    assert gc.isenabled() == was_on
 
 
 def test_groups_names_dims_and_dtypes(idata):

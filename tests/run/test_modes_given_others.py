@@ -149,7 +149,8 @@ class Counted:
         return Counted(self.calls, sum(self.calls) + share * self.left)
 
 
-def test_climbs_leave_time_to_measure_what_they_have_found():
+@pytest.mark.parametrize("seed", range(3))
+def test_climbs_leave_time_to_measure_what_they_have_found(seed):
     calls = []
 
     class Counting(Funnel):
@@ -157,5 +158,5 @@ def test_climbs_leave_time_to_measure_what_they_have_found():
             calls.append(len(z))
             return super().__call__(z)
 
-    assert search(0.0, density=Counting, clock=Counted(calls, 4000)) is not None
-    assert sum(calls) > 4000  # all climbs alone would have taken this
+    # All climbs alone take 4,800 evaluations, those that follow their modes 1,400, and to measure these 1,200.
+    assert search(0.0, seed, Counting, clock=Counted(calls, 6000)) is not None

@@ -280,7 +280,7 @@ def distinct(x: np.ndarray, values: np.ndarray, metric: Metric) -> list[int]:
 
 
 def are_alike(whitened: np.ndarray, values: np.ndarray, which: int) -> np.ndarray:
-    """Whether each of the end points (n, D), in units of a metric, is at the place of one of them and as high."""
+    """Whether each end point (n, D), in units of a metric, is at the place of one of them and not clearly lower."""
     distance = np.linalg.norm(whitened - whitened[which], axis=1)
     return (distance <= _PEAKS.same_place) & (values >= values[which] - _PEAKS.same_value)
 

@@ -45,7 +45,7 @@ class _Search(NamedTuple):
     together: int = 20  # particles whose modes' draws are evaluated together
     most_modes: int = 12  # conditional modes of a block that are followed
     negligible: float = 6.0  # nats below the largest beyond which one is left out
-    share_of_climbs: float = 0.5  # of the time that is left, which the climbs of some blocks may take
+    share_of_climbs: float = 0.5  # of the time that is left, which the climbs of one group of blocks may take
     share: float = 0.02  # expected share of a mode from which on masses are measured
     times: float = 3.0  # by how much fewer particles the run then has around it
     around: float = 0.999  # share of its Gaussian within which a particle counts as around it
@@ -120,6 +120,8 @@ def find_modes_given_others(
         climbs.append(_Climbs(is_free, chosen, places, most_peaks(int(is_free.sum())) // _SEARCH.climbed))
     found = []
     for group in _groups(climbs):
+        if clock.left == 0.0:
+            break
         ended = _climb(joint, group, particles.scales, _SEARCH.n_steps, clock.part(_SEARCH.share_of_climbs))
         for one, ends in zip(group, ended, strict=True):
             known = _suspects(_modes_at(joint, one, ends, particles.scales, clock), one.is_free, particles)
@@ -129,7 +131,7 @@ def find_modes_given_others(
 
 
 def _groups(climbs: list[_Climbs]) -> list[list[_Climbs]]:
-    """Return the blocks that climb together, as many as a program evaluates at a time: fewer would waste most of it."""
+    """Put blocks that climb together into groups: each fills one call of the program, and smaller calls waste most."""
     groups: list[list[_Climbs]] = []
     n_left = 0
     for one in climbs:
@@ -142,7 +144,10 @@ def _groups(climbs: list[_Climbs]) -> list[list[_Climbs]]:
 
 
 def _climb(joint: Joint, climbs: list[_Climbs], scales: np.ndarray, n_iterations: int, clock: Clock) -> list[Ascended]:
-    """Let some blocks climb together; return the ends of each.  What quick climbs leave is for those of all blocks."""
+    """Let blocks climb together; return the ends of each.
+
+    Evaluations that quick climbs do not need go to the slow ones of any block.
+    """
     starts = [one.starts() for one in climbs]
     is_free = [np.broadcast_to(one.is_free, start.shape) for one, start in zip(climbs, starts, strict=True)]
     every, tolerance = np.concatenate(starts), tolerance_of(joint.precision)
@@ -229,8 +234,10 @@ def _measure(
     at = particles.positions[chosen]
     places = [np.stack([peak.position for peak in known])] * len(at)
     climbs = _Climbs(is_free, at, places, len(known))
-    (ended,) = _climb(joint, [climbs], particles.scales, _SEARCH.n_following, clock)
+    (ended,) = _climb(joint, [climbs], particles.scales, _SEARCH.n_following, clock.part(_SEARCH.share_of_climbs))
     ends = _modes_at(joint, climbs, ended, particles.scales, clock)
+    if clock.left == 0.0:  # modes of some particles are not measured
+        return None
     followed: list[list[Peak]] = [[] for _ in known]
     log_ratios = np.full((len(at), len(known)), -np.inf)
     where = np.full(len(at), len(known))
