@@ -150,7 +150,8 @@ def run_pilot(
         time_share = pace.share(fraction)
         if len(stages) > _STAGES.most:
             raise EndlessPilotError(beta, _distances(first, particles.positions))
-    if not (is_complete := beta == 1.0):
+    is_complete = beta == 1.0
+    if not is_complete:
         _, moved, gain = _reweigh(log_ratio, 1.0 - beta)
         log_z += gain
         stages.append(stages[-1]._replace(beta=1.0, discrepancy=moved))

@@ -36,6 +36,11 @@ def particles(rng, share_of_b, n=4000):
     s = rng.normal(0.5 * is_b, 1.0)  # exp(s / 2) moves the mean of s by a half
     x = rng.normal(np.where(is_b, 5.0 + s, -5.0)[:, None], 1.0, (n, 2))
     positions = np.hstack([x, s[:, None], np.exp(s)[:, None] * rng.normal(size=(n, 3))])
+    return equally_weighted(positions)
+
+
+def equally_weighted(positions):
+    n = len(positions)
     return Particles(positions, np.full(n, -np.log(n)), np.arange(n), positions.std(axis=0))
 
 
@@ -123,8 +128,7 @@ class Hills:
 def test_many_ends_at_one_mode_do_not_hide_a_lower_one_with_more_mass(seed):
     hills, rng = Hills(), np.random.default_rng(seed)
     x = rng.multivariate_normal(hills.means[0], hills.covariances[0], 2000)
-    positions = np.hstack([x, rng.normal(size=(2000, 1))])
-    own = Particles(positions, np.full(2000, -np.log(2000)), np.arange(2000), positions.std(axis=0))
+    own = equally_weighted(np.hstack([x, rng.normal(size=(2000, 1))]))
     between = 0.3 * hills.means[1] + 0.2 * hills.means[2]
     drawn = np.hstack([rng.normal(between, 10.0, (400, 10)), rng.normal(size=(400, 1))])
     log_z = 1.0 + 0.5 * np.linalg.slogdet(hills.covariances[0])[1] + 5.5 * np.log(2.0 * np.pi)
@@ -158,5 +162,5 @@ def test_climbs_leave_time_to_measure_what_they_have_found(seed):
             calls.append(len(z))
             return super().__call__(z)
 
-    # All climbs alone take 4,800 evaluations, those that follow their modes 1,400, and to measure these 1,200.
+    # All climbs take 4,800 evaluations. Climbs that follow the modes take 1,400, and measuring these modes takes 1,200.
     assert search(0.0, seed, Counting, clock=Counted(calls, 6000)) is not None

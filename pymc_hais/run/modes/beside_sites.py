@@ -17,7 +17,7 @@ from pymc_hais.core.weights import pool
 from pymc_hais.estimators.region import measure_region
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.evidence import Evidence, Modes
-from pymc_hais.run.modes.climbing import Joint, Peak, at_new_places, can_climb_beside_sites, climb
+from pymc_hais.run.modes.climbing import Joint, Peak, at_new_places, can_climb_beside_sites, climb, until
 from pymc_hais.run.modes.measured import in_order, regions_of, with_shares
 from pymc_hais.run.modes.search import SEARCH, attempt_search
 from pymc_hais.runner.runner import Runner
@@ -102,7 +102,7 @@ def _search(evidence: Evidence, log_z: float, runner: Runner) -> Modes | None:
     starts = _starts(
         problem, run, states, runner, int(SEARCH.share_of_starts * runner.ledger.n_annealed / _CLIMBS.n_steps)
     )
-    found = climb_beside_sites(problem, starts, metric, _CLIMBS.n_steps, pay, lambda *_: clock.left > 0.0)
+    found = climb_beside_sites(problem, starts, metric, _CLIMBS.n_steps, pay, until(clock))
     log_p = np.log(states.probabilities)
     of_state = [log_p[np.flatnonzero((states.values == state).all(axis=1))[0]] for state in found.states]
     kept = [i for i, peak in enumerate(found.peaks) if peak.log_mass > log_z + of_state[i] - SEARCH.negligible]

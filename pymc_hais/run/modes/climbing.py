@@ -11,6 +11,7 @@ from pymc_hais.core.ascent import Ascended, GoesOn, ascend
 from pymc_hais.core.records import Metric
 from pymc_hais.core.weights import clean
 from pymc_hais.problem.problem import CHUNK, Problem, in_chunks
+from pymc_hais.runner.timing import Clock
 
 #: Dimensions beyond which the curvature at a single point is too much work.
 MOST_DIMS = 1000
@@ -193,6 +194,11 @@ def tolerance_of(precision: np.finfo) -> float:
 def most_peaks(n_dims: int) -> int:
     """Return the largest number of ends whose curvature is measured."""
     return min(_PEAKS.most, max(_PEAKS.few, _PEAKS.most_evaluations // (2 * n_dims)))
+
+
+def until(clock: Clock) -> GoesOn:
+    """Return what lets climbs go on until the time ends."""
+    return lambda n, done: clock.left > 0.0
 
 
 def scales_of(z: np.ndarray) -> np.ndarray:

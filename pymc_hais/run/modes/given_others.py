@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import chdtri
 
-from pymc_hais.core.ascent import Ascended, GoesOn, ascend
+from pymc_hais.core.ascent import Ascended, ascend
 from pymc_hais.core.records import AnnealingRun
 from pymc_hais.core.weights import log_sum_exp, pool, systematic
 from pymc_hais.estimators.region import compare_regions, measure_region, measure_shares
@@ -25,6 +25,7 @@ from pymc_hais.run.modes.climbing import (
     measure_peaks,
     most_peaks,
     tolerance_of,
+    until,
 )
 from pymc_hais.run.modes.measured import Compared, regions_of
 from pymc_hais.runner.timing import Clock
@@ -131,7 +132,7 @@ def find_modes_given_others(
 
 
 def _groups(climbs: list[_Climbs]) -> list[list[_Climbs]]:
-    """Put blocks that climb together into groups: each fills one call of the program, and smaller calls waste most."""
+    """Group the blocks that climb together: a group fills one call of the program, and a smaller call costs as much."""
     groups: list[list[_Climbs]] = []
     n_left = 0
     for one in climbs:
@@ -151,15 +152,9 @@ def _climb(joint: Joint, climbs: list[_Climbs], scales: np.ndarray, n_iterations
     starts = [one.starts() for one in climbs]
     is_free = [np.broadcast_to(one.is_free, start.shape) for one, start in zip(climbs, starts, strict=True)]
     every, tolerance = np.concatenate(starts), tolerance_of(joint.precision)
-    goes_on = _until(clock)
-    ended = ascend(joint, every, scales, n_iterations, tolerance, goes_on, np.concatenate(is_free))
+    ended = ascend(joint, every, scales, n_iterations, tolerance, until(clock), np.concatenate(is_free))
     bounds = np.cumsum([len(start) for start in starts])[:-1]
     return [Ascended(*part) for part in zip(*(np.split(leaf, bounds) for leaf in ended), strict=True)]
-
-
-def _until(clock: Clock) -> GoesOn:
-    """Return what lets climbs go on until the time ends."""
-    return lambda n, done: clock.left > 0.0
 
 
 def _suspects(found: list[list[Followed]], is_free: np.ndarray, particles: Particles) -> list[Peak]:
@@ -177,7 +172,8 @@ def _suspects(found: list[list[Followed]], is_free: np.ndarray, particles: Parti
 def _modes_at(joint: Joint, climbs: _Climbs, ended: Ascended, scales: np.ndarray, clock: Clock) -> list[list[Followed]]:
     """Return the modes at each particle, given where the climbs of one block have ended.
 
-    The highest end at each particle is measured first, then the highest of those that are not at its mode, and so on.
+    At each particle the highest end is measured, and all ends at its mode are left out.  Then the highest of the others
+    is measured, and so on.
     """
     is_free, owners, values = climbs.is_free, climbs.owners, ended.values
     ends, is_left = ended.positions[:, is_free], ended.is_converged.copy()
@@ -191,14 +187,13 @@ def _modes_at(joint: Joint, climbs: _Climbs, ended: Ascended, scales: np.ndarray
             break
         for i, peak in zip(chosen, measure_peaks(joint, ended.positions[chosen], scales, is_free), strict=True):
             own, modes = members[owners[i]], found[owners[i]]
-            if peak is None:
-                is_there = are_alike(whitened[own], values[own], int(i - own[0]))
-            else:
-                is_there = peak.holds(ends[own], values[own])
+            number = int(i - own[0])
+            heights = values[own]
+            is_there = are_alike(whitened[own], heights, number) if peak is None else peak.holds(ends[own], heights)
             is_left[own[is_there]] = is_left[i] = False
             if peak is not None and not any(other.peak.is_same(peak) for other in modes):
                 is_there &= ended.is_converged[own]
-                modes.append(Followed(peak, int(np.argmax(is_there)) if is_there.any() else int(i - own[0])))
+                modes.append(Followed(peak, int(np.argmax(is_there)) if is_there.any() else number))
     return found
 
 

@@ -23,7 +23,7 @@ from pymc_hais.estimators.symptoms import FEWEST_FAMILIES
 from pymc_hais.problem.problem import CHUNK, Problem
 from pymc_hais.run.copies import Labels
 from pymc_hais.run.evidence import Evidence, Modes
-from pymc_hais.run.modes.climbing import Climbed, Joint, Peak, can_climb, climb, scales_of
+from pymc_hais.run.modes.climbing import Climbed, Joint, Peak, can_climb, climb, scales_of, until
 from pymc_hais.run.modes.given_others import Particles, find_modes_given_others
 from pymc_hais.run.modes.measured import Compared, in_order, regions_of, with_shares
 from pymc_hais.runner.runner import Runner
@@ -107,10 +107,7 @@ def _search(
     own = np.concatenate([np.empty((0, problem.layout.n_dims)), *given])
     starts, is_drawn, is_own = _starts(problem, run, own, runner, joint, metric, rng, n_starts, needs_confirming)
 
-    def goes_on(n: int, done: float) -> bool:
-        return clock.left > 0.0
-
-    climbed = climb(joint, starts, metric, n_steps, goes_on)
+    climbed = climb(joint, starts, metric, n_steps, until(clock))
     if needs_confirming and np.sum(climbed.has_arrived & is_drawn) < FEWEST_FAMILIES - evidence.plan.n_confirming:
         climbed = _with_far(climbed, joint, starts, is_drawn, metric, n_steps, clock.part(SEARCH.share_of_far))
     kept = [i for i, peak in enumerate(climbed.peaks) if peak.log_mass > log_z - SEARCH.negligible]
@@ -155,12 +152,9 @@ def _with_far(
     if not climbed.peaks or not len(far):
         return climbed
 
-    def goes_on(n: int, done: float) -> bool:
-        return clock.left > 0.0
-
     scales = scales_of(starts[is_drawn])
-    near = ascend(joint, starts[far], scales, SEARCH.most_steps, SEARCH.top, goes_on).positions
-    return climbed.with_others(climb(joint, near, metric, n_steps, goes_on), far)
+    near = ascend(joint, starts[far], scales, SEARCH.most_steps, SEARCH.top, until(clock)).positions
+    return climbed.with_others(climb(joint, near, metric, n_steps, until(clock)), far)
 
 
 def _starts(
