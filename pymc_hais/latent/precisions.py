@@ -76,10 +76,37 @@ def integral_at(log_density: Any, mode: Mapping[Any, Any], log_root: Any, size: 
     return pt.switch(pt.isnan(integral), -np.inf, integral)  # beyond what floating point holds
 
 
-def averaged(graphs: Sequence[Any], around: Sequence[Callable[[Any], Any]]) -> list[Any]:
-    """Average graphs over a normal, by their values at its mean, or there and on both sides."""
-    shares = [1.0] if len(around) == 1 else NODES.values()
-    return [sum(share * at(graph) for share, at in zip(shares, around, strict=True)) for graph in graphs]
+def averaged(
+    second: Any,
+    slopes: Any,
+    place: Any,
+    around: Sequence[Callable[[Any], Any]],
+    along: Callable[[Any], Any] | None = None,
+) -> tuple[Any, Any]:
+    """Average minus the second derivatives and the slopes (K,) of a log density over a normal around a place (K,).
+
+    Curvatures follow from slopes, by Stein's identity E f'' = E f' z / sd, which holds with kinks, too.  With the nodes
+    of :data:`NODES` that is how far slopes fall between the outer two, over their distance: Laplace noise has a
+    curvature then, and what lies far from Student-t noise has hardly a negative one.
+
+    Parameters
+    ----------
+    second : variable
+        Minus the second derivatives, which remain where the normal has no width.
+    along : callable
+        Writes minus the matrix of second derivatives times a direction (K,), where it is not diagonal: all elements
+        move at once, and what moves of others take from an element's slope is none of its own curvature.
+    """
+    here, *sides = around
+    if not sides:
+        return here(second), here(slopes)
+    above, below = sides
+    width, falls = above(place) - below(place), below(slopes) - above(slopes)
+    if along is not None:
+        falls = falls - here(along(width)) + here(second) * width
+    is_wide = pt.neq(width, 0.0)
+    curvature = pt.switch(is_wide, falls / pt.switch(is_wide, width, 1.0), here(second))
+    return curvature, sum(share * at(slopes) for share, at in zip(NODES.values(), around, strict=True))
 
 
 def curvature_at_predictor(
@@ -94,8 +121,8 @@ def curvature_at_predictor(
     assert predictor is not None
     there = predictor.end.type("there")
     written = clone_replace(log_rest, {predictor.end: there}, rebuild_strict=False)
-    curvatures: list[Any] = list(curvature(written, there))
+    second, slopes = curvature(written, there)
     values = [at(predictor.end) for at in around]
     puts = [functools.partial(clone_replace, replace={there: value}, rebuild_strict=False) for value in values]
-    weights, slopes = averaged(curvatures, puts)
+    weights, slopes = averaged(second, slopes, there.ravel(), puts)
     return predictor, values[0], pt.maximum(weights, 0.0), slopes

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
@@ -13,7 +12,7 @@ from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
 from pymc_hais.density.rewrites.gradients import WrittenOut, gradients_of, recur
 from pymc_hais.density.rewrites.graphs import count
-from pymc_hais.latent.precisions import Nearby, averaged
+from pymc_hais.latent.precisions import Nearby, averaged, slopes_of
 
 #: Elements that two steps away from each other share no entry of a tridiagonal matrix.
 _COLOURS = 3
@@ -43,11 +42,13 @@ class Tridiagonal:
     def expand(self, near: Nearby) -> Bands:
         """Differentiate log prior + share * the rest; where the rest is not concave it adds no precision."""
         log_prior, log_rest, (point,), share, around, _ = near
-        of_prior, of_rest = _bands(log_prior, point), Bands(*averaged(_bands(log_rest, point), around))
+        of_prior, of_rest = _bands(log_prior, point), _bands(log_rest, point)
+        along = functools.partial(_times_hessian, of_rest.gradient, point)
+        diagonal, gradient = averaged(of_rest.diagonal, of_rest.gradient, point.ravel(), around, along)
         bands = [
-            of_prior.diagonal + share * pt.maximum(of_rest.diagonal, 0.0),
-            of_prior.off + share * of_rest.off,
-            of_prior.gradient + share * of_rest.gradient,
+            of_prior.diagonal + share * pt.maximum(diagonal, 0.0),
+            of_prior.off + share * around[0](of_rest.off),
+            of_prior.gradient + share * gradient,
         ]
         with quiet_compilation():
             return Bands(*rewrite_for_gradients(bands, "canonicalize", "specialize"))
@@ -85,17 +86,20 @@ class Tridiagonal:
 
 def _bands(term: TensorVariable, point: TensorVariable) -> Bands:
     """Differentiate a log density twice, by as many products with its Hessian as there are colours."""
-    gradient: Any = pytensor.grad(term, point, disconnected_inputs="ignore")
+    gradient = slopes_of(term, point)
     colours = np.arange(count(point)) % _COLOURS
     diagonal, off = pt.zeros_like(point).ravel(), pt.zeros_like(point).ravel()
     for colour in range(_COLOURS):
         mask = (colours == colour).astype(point.dtype)
-        chosen = pt.sum(gradient * mask.reshape(point.type.shape))
-        slopes: Any = pytensor.grad(chosen, point, disconnected_inputs="ignore")
-        column = -slopes.ravel()
+        column = _times_hessian(gradient, point, mask)
         before = np.append(mask[1:], 0.0)  # the element before one of this colour; the last one has none after it
         diagonal, off = diagonal + mask * column, off + before * column
-    return Bands(diagonal, off, gradient.ravel())
+    return Bands(diagonal, off, gradient)
+
+
+def _times_hessian(gradient: Any, point: TensorVariable, direction: Any) -> Any:
+    """Write minus the Hessian of a log density times a direction (K,)."""
+    return -slopes_of(pt.sum(gradient * direction), point)
 
 
 class Displacement(WrittenOut):

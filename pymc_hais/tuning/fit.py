@@ -103,6 +103,7 @@ def fit_sites(chart: Chart, x: np.ndarray) -> Sites:
     mixed = x[:, chart.mixed]  # the inverse of the triangle leaves these draws (P, K) uncorrelated
     n_mixed = mixed.shape[1]
     is_known = 0 < n_mixed < len(mixed)
+    sites = chart.with_widths(sites, x)
     return replace(sites, mix=unit_triangle(np.atleast_2d(np.cov(mixed.T))) if is_known else np.eye(n_mixed))
 
 

@@ -11,6 +11,7 @@ from pymc_hais.density import build_chart, build_density, build_layout
 from pymc_hais.density.containers import freeze_with_inputs
 from pymc_hais.engines import compile_engine
 from pymc_hais.latent import fields
+from pymc_hais.tuning import fit_sites
 from tests.density.coordinates.charted import charted, neighbours
 from tests.front_door import estimate
 from tests.marks import slow_but
@@ -200,7 +201,7 @@ def test_the_density_is_the_model_s(case, kind):
 
 
 def test_slopes_and_curvatures_of_counts_are_averaged_over_the_width():
-    """A normal's mean of exp(x) is exp(m + w^2 / 2), which three nodes have to the order of w^6."""
+    """A normal's mean of exp(x) is exp(m + w^2 / 2): three nodes give the slope to w^6, and its fall to w^4 / 20."""
     y, width = np.arange(12) % 4, np.linspace(0.05, 0.4, 12)
     with pm.Model() as model:
         level = pm.GaussianRandomWalk("level", sigma=pm.HalfNormal("step"), init_dist=pm.Normal.dist(), shape=12)
@@ -221,8 +222,51 @@ def test_slopes_and_curvatures_of_counts_are_averaged_over_the_width():
     precision[field.part] = width**-2.0
     curvature, slope = expand(precision) - expand(0.0)
     rate = np.exp(m + 0.5 * width**2)
-    np.testing.assert_allclose(curvature, rate, rtol=3e-4)
+    assert np.all(np.abs(curvature / rate - 1.0) < 1e-6 + width**4 / 19.0)
     np.testing.assert_allclose(slope, y - rate, atol=3e-3)
+
+
+def test_laplace_noise_has_a_curvature_within_the_width_alone():
+    """Its slope falls by 2 / b at each observation; minus the second derivative is zero everywhere else."""
+    x, width, noise = np.zeros(12), np.repeat([0.2, 0.5], 6), 0.3
+    y = np.tile([0.0, 0.3, -0.3, 0.5, -0.8, 2.0], 2)
+    with pm.Model() as model:
+        level = pm.GaussianRandomWalk("level", sigma=pm.HalfNormal("step"), init_dist=pm.Normal.dist(), shape=12)
+        pm.Laplace("y", level, noise, observed=y)
+    layout = build_layout(model)
+    chart = build_chart(model, layout)
+    sites = chart.without_sites()
+
+    def curvature(precision):
+        expansion = chart.expansion(0, np.zeros((1, layout.n_dims)), replace(sites, precision=precision))
+        return expansion[0][0]
+
+    precision = np.zeros(layout.n_dims)
+    precision[chart.fields[0].part] = width**-2.0
+    half = np.sqrt(3.0) * width
+    expected = np.where(np.abs(y - x) < half, 1.0 / (half * noise), 0.0)
+    np.testing.assert_allclose(curvature(precision) - curvature(0.0 * precision), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_precision_that_couples_neighbours_is_the_same_whatever_the_width():
+    """Normal data of steps: all elements move at once, and each has its own curvature left."""
+    with pm.Model() as model:
+        level = pm.GaussianRandomWalk("level", sigma=pm.HalfNormal("step"), init_dist=pm.Normal.dist(), shape=12)
+        pm.Normal("y", level[1:] - level[:-1], 0.5, observed=LEVEL[1:])
+    layout = build_layout(model)
+    chart = build_chart(model, layout)
+    x = RNG.normal(size=(1, layout.n_dims))
+    at_point, averaged = (chart.expansion(0, x, sites_of(chart, kind)) for kind in ("all", "averaged"))
+    for one, other in zip(at_point[:2], averaged[:2], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+def test_a_fit_averages_over_the_width_of_the_chain_itself():
+    """Of innovations too: their running sums are what the likelihood looks at."""
+    _, _, chart, x = charted(summed(), 400)
+    (field,) = chart.fields
+    chains = np.cumsum(x[:, field.part], axis=1)
+    np.testing.assert_allclose(fit_sites(chart, x).precision[field.part], 1.0 / chains.var(axis=0), rtol=1e-9)
 
 
 @pytest.mark.exhaustive

@@ -123,6 +123,18 @@ class Chart:
             z[:, chain.part] = chain.precision.compute_coordinates(self._factor(i, x, sites), displacement)
         return self.tails.to_coordinates(z if with_fields else np.where(self.is_field, 0.0, z))
 
+    def with_widths(self, sites: Sites, x: np.ndarray) -> Sites:
+        """Average the likelihood of fields over the width of flat vectors (n, D) around the points, if any averages it.
+
+        A field of linear predictors averages nothing: the width of a predictor is none of its elements.
+        """
+        precision = sites.precision.copy()
+        for one in self.fields:
+            if not one.is_dense:
+                displacement = one.sums(x[:, one.part] - sites.shift[one.part])
+                precision[one.part] = 1.0 / np.mean(displacement**2, axis=0)
+        return replace(sites, precision=precision)
+
     def log_jacobian(self, x: np.ndarray, sites: Sites) -> np.ndarray:
         """Return log of dx / dz (n,) at flat vectors x."""
         total = np.sum(np.where(self.is_moved, self._normal(x, sites)[1], 0.0), axis=1) + self.tails.log_slope(x)

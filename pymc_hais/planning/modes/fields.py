@@ -293,21 +293,19 @@ def _smooth(judged: Judged, along: Slice, joint: Joint, rng: np.random.Generator
     Their points then become the means of the normal that is nearest to them, by its own divergence, as both are where
     slopes and curvatures are averages over it (Opper & Archambeau 2009, Neural Computation 21, 786-792).
     """
-    problem, fitted = judged.problem, judged.problem.fitted
-    assert problem.chart is not None
+    problem, chart, fitted = judged.problem, judged.problem.chart, judged.problem.fitted
+    assert chart is not None
     assert problem.sites is not None
     assert fitted is not None
-    if judged.share > _SEARCH.even or all(one.is_dense for one in problem.chart.fields):  # nothing is averaged
+    if judged.share > _SEARCH.even or all(one.is_dense for one in chart.fields):  # nothing is averaged
         return judged
-    is_field, sites = problem.chart.is_field, problem.sites
+    is_field, sites = chart.is_field, problem.sites
     z = np.repeat(fitted.centres[:1], _SEARCH.widths, axis=0)
     for _ in range(_SEARCH.smoothed):
         z[:, is_field] = rng.normal(size=(_SEARCH.widths, int(is_field.sum())))
         z[0, is_field] = 0.0
         x = problem.to_model(z)
-        precision = sites.precision.copy()
-        precision[is_field] = 1.0 / np.mean((x[1:, is_field] - x[0, is_field]) ** 2, axis=0)
-        sites = replace(sites, precision=precision, shift=np.where(is_field, x[0], sites.shift))
+        sites = chart.with_widths(replace(sites, shift=np.where(is_field, x[0], sites.shift)), x[1:])
         problem = problem.with_sites(sites)
     smoothed = judge(problem, joint, rng)
     return smoothed if smoothed.share > judged.share else judged
