@@ -18,7 +18,7 @@ from pymc_hais.density.layout import Layout, build_layout, on_position
 from pymc_hais.density.outputs import batch_over_rows
 from pymc_hais.density.rewrites.graphs import sizes
 from pymc_hais.density.sites.terms import reached_from
-from pymc_hais.latent import conjugate, kronecker
+from pymc_hais.latent import bounded, conjugate, kronecker
 from pymc_hais.latent.rows import find
 
 #: Elements of the largest array that draws take at a time: larger ones have to be fetched from memory, page by page.
@@ -109,7 +109,7 @@ class Unchanged:
 
 def may_integrate(model: pm.Model) -> bool:
     """Whether a look at a model's variables leaves it open that some can be integrated out."""
-    return any(kind.is_candidate(rv) for kind in (find, kronecker, conjugate) for rv in model.free_RVs)
+    return any(kind.is_candidate(rv) for kind in (find, kronecker, bounded, conjugate) for rv in model.free_RVs)
 
 
 @untraced
@@ -135,7 +135,8 @@ def integrate(model: pm.Model) -> Integrated | None:
 
 def _find(frozen: pm.Model, whole: Layout) -> list[Solution]:
     """Find what can be integrated out: normals, those with most elements first; conjugate variables where none are."""
-    normal: list[Any] = [find.find_normal(frozen, whole), kronecker.find_kronecker(frozen, whole)]
+    kinds = find.find_normal, kronecker.find_kronecker, bounded.find_bounded
+    normal: list[Any] = [one(frozen, whole) for one in kinds]
     normal = sorted((one for one in normal if one), key=lambda one: one.places.size, reverse=True)
     conjugates = None if normal else conjugate.find_conjugate(frozen, whole)
     return [*normal, *([conjugates] if conjugates else [])]

@@ -76,37 +76,30 @@ def integral_at(log_density: Any, mode: Mapping[Any, Any], log_root: Any, size: 
     return pt.switch(pt.isnan(integral), -np.inf, integral)  # beyond what floating point holds
 
 
-def averaged(
-    second: Any,
-    slopes: Any,
-    place: Any,
-    around: Sequence[Callable[[Any], Any]],
-    along: Callable[[Any], Any] | None = None,
-) -> tuple[Any, Any]:
-    """Average minus the second derivatives and the slopes (K,) of a log density over a normal around a place (K,).
+def averaged(graphs: Sequence[Any], around: Sequence[Callable[[Any], Any]]) -> list[Any]:
+    """Average graphs over a normal, by their values at its mean, or there and on both sides."""
+    shares = [1.0] if len(around) == 1 else NODES.values()
+    return [sum(share * at(graph) for share, at in zip(shares, around, strict=True)) for graph in graphs]
 
-    Curvatures follow from slopes, by Stein's identity E f'' = E f' z / sd, which holds with kinks, too.  With the nodes
-    of :data:`NODES` that is how far slopes fall between the outer two, over their distance: Laplace noise has a
-    curvature then, and what lies far from Student-t noise has hardly a negative one.
+
+def averaged_curvature(second: Any, slopes: Any, place: Any, around: Sequence[Callable[[Any], Any]]) -> Any:
+    """Average the curvatures (K,) of a sum of functions of single elements over a normal around a place (K,).
+
+    By Stein's identity, E f'' = E f' z / sd, they follow from slopes, with kinks, too: with the nodes of :data:`NODES`
+    they are the fall of the slope between the outer two, divided by their distance.  So Laplace noise has a curvature.
 
     Parameters
     ----------
     second : variable
-        Minus the second derivatives, which remain where the normal has no width.
-    along : callable
-        Writes minus the matrix of second derivatives times a direction (K,), where it is not diagonal: all elements
-        move at once, and what moves of others take from an element's slope is none of its own curvature.
+        The curvatures at a place, that is, second derivatives times minus one: they remain for a normal without width.
     """
     here, *sides = around
     if not sides:
-        return here(second), here(slopes)
+        return here(second)
     above, below = sides
-    width, falls = above(place) - below(place), below(slopes) - above(slopes)
-    if along is not None:
-        falls = falls - here(along(width)) + here(second) * width
+    width = above(place) - below(place)
     is_wide = pt.neq(width, 0.0)
-    curvature = pt.switch(is_wide, falls / pt.switch(is_wide, width, 1.0), here(second))
-    return curvature, sum(share * at(slopes) for share, at in zip(NODES.values(), around, strict=True))
+    return pt.switch(is_wide, (below(slopes) - above(slopes)) / pt.switch(is_wide, width, 1.0), here(second))
 
 
 def curvature_at_predictor(
@@ -124,5 +117,5 @@ def curvature_at_predictor(
     second, slopes = curvature(written, there)
     values = [at(predictor.end) for at in around]
     puts = [functools.partial(clone_replace, replace={there: value}, rebuild_strict=False) for value in values]
-    weights, slopes = averaged(second, slopes, there.ravel(), puts)
-    return predictor, values[0], pt.maximum(weights, 0.0), slopes
+    weights = averaged_curvature(second, slopes, there.ravel(), puts)
+    return predictor, values[0], pt.maximum(weights, 0.0), averaged([slopes], puts)[0]

@@ -10,9 +10,10 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import rewrite_for_gradients
 from pymc_hais.density.compiling import quiet_compilation
+from pymc_hais.density.proofs.predictors import find_predictor
 from pymc_hais.density.rewrites.gradients import WrittenOut, gradients_of, recur
 from pymc_hais.density.rewrites.graphs import count
-from pymc_hais.latent.precisions import Nearby, averaged, slopes_of
+from pymc_hais.latent.precisions import Nearby, averaged, averaged_curvature, slopes_of
 
 #: Elements that two steps away from each other share no entry of a tridiagonal matrix.
 _COLOURS = 3
@@ -42,13 +43,15 @@ class Tridiagonal:
     def expand(self, near: Nearby) -> Bands:
         """Differentiate log prior + share * the rest; where the rest is not concave it adds no precision."""
         log_prior, log_rest, (point,), share, around, _ = near
-        of_prior, of_rest = _bands(log_prior, point), _bands(log_rest, point)
-        along = functools.partial(_times_hessian, of_rest.gradient, point)
-        diagonal, gradient = averaged(of_rest.diagonal, of_rest.gradient, point.ravel(), around, along)
+        of_prior, rest = _bands(log_prior, point), _bands(log_rest, point)
+        of_rest, predictor = Bands(*averaged(rest, around)), find_predictor(log_rest, [point])
+        if predictor is not None and not predictor.is_mixed:  # the data look at single elements
+            curvature = averaged_curvature(rest.diagonal, rest.gradient, point.ravel(), around)
+            of_rest = of_rest._replace(diagonal=curvature)
         bands = [
-            of_prior.diagonal + share * pt.maximum(diagonal, 0.0),
-            of_prior.off + share * around[0](of_rest.off),
-            of_prior.gradient + share * gradient,
+            of_prior.diagonal + share * pt.maximum(of_rest.diagonal, 0.0),
+            of_prior.off + share * of_rest.off,
+            of_prior.gradient + share * of_rest.gradient,
         ]
         with quiet_compilation():
             return Bands(*rewrite_for_gradients(bands, "canonicalize", "specialize"))
@@ -91,15 +94,10 @@ def _bands(term: TensorVariable, point: TensorVariable) -> Bands:
     diagonal, off = pt.zeros_like(point).ravel(), pt.zeros_like(point).ravel()
     for colour in range(_COLOURS):
         mask = (colours == colour).astype(point.dtype)
-        column = _times_hessian(gradient, point, mask)
+        column = -slopes_of(pt.sum(gradient * mask), point)
         before = np.append(mask[1:], 0.0)  # the element before one of this colour; the last one has none after it
         diagonal, off = diagonal + mask * column, off + before * column
     return Bands(diagonal, off, gradient)
-
-
-def _times_hessian(gradient: Any, point: TensorVariable, direction: Any) -> Any:
-    """Write minus the Hessian of a log density times a direction (K,)."""
-    return -slopes_of(pt.sum(gradient * direction), point)
 
 
 class Displacement(WrittenOut):

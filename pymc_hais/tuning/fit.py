@@ -3,7 +3,7 @@
 Sites are fitted by maximum likelihood.  An element x with prior location m and scale s, and a site with natural
 parameters (p, h), is a normal with natural parameters (1 / s^2 + p, m / s^2 + h): an exponential family with an offset
 for each particle.  Its log-likelihood is concave in (p, h), and Newton's method, for all elements at a time, finds the
-maximum.
+maximum.  The likelihood of a series is averaged over the widths of the particles.
 """
 
 from dataclasses import replace

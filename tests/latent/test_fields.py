@@ -201,7 +201,7 @@ def test_the_density_is_the_model_s(case, kind):
 
 
 def test_slopes_and_curvatures_of_counts_are_averaged_over_the_width():
-    """A normal's mean of exp(x) is exp(m + w^2 / 2): three nodes give the slope to w^6, and its fall to w^4 / 20."""
+    """A normal's mean of exp(x) is exp(m + w^2 / 2): three nodes give a curvature with an error of w^4 / 20."""
     y, width = np.arange(12) % 4, np.linspace(0.05, 0.4, 12)
     with pm.Model() as model:
         level = pm.GaussianRandomWalk("level", sigma=pm.HalfNormal("step"), init_dist=pm.Normal.dist(), shape=12)
@@ -248,17 +248,48 @@ def test_laplace_noise_has_a_curvature_within_the_width_alone():
     np.testing.assert_allclose(curvature(precision) - curvature(0.0 * precision), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_a_precision_that_couples_neighbours_is_the_same_whatever_the_width():
-    """Normal data of steps: all elements move at once, and each has its own curvature left."""
-    with pm.Model() as model:
-        level = pm.GaussianRandomWalk("level", sigma=pm.HalfNormal("step"), init_dist=pm.Normal.dist(), shape=12)
-        pm.Normal("y", level[1:] - level[:-1], 0.5, observed=LEVEL[1:])
+def test_data_that_couple_neighbours_keep_a_precision_without_negative_eigenvalues():
+    """Concave data of the means of neighbours, peaked within the width: off the diagonal is averaged, too."""
+    width, model = 0.3, midpoints()
     layout = build_layout(model)
     chart = build_chart(model, layout)
-    x = RNG.normal(size=(1, layout.n_dims))
-    at_point, averaged = (chart.expansion(0, x, sites_of(chart, kind)) for kind in ("all", "averaged"))
-    for one, other in zip(at_point[:2], averaged[:2], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9)
+    (field,) = chart.fields
+    x, sites = np.zeros((1, layout.n_dims)), chart.without_sites()
+
+    def bands(precision):
+        expansion = chart.expansion(0, x, replace(sites, precision=np.where(chart.is_field, precision, 0.0)))
+        return [np.broadcast_to(one[0], field.length) for one in expansion[:2]]
+
+    diagonal, off = (wide - none for wide, none in zip(bands(width**-2.0), bands(0.0), strict=True))
+    matrix = np.diag(diagonal) + np.diag(off[:-1], 1) + np.diag(off[:-1], -1)
+    assert off[0] > 1.0
+    assert np.linalg.eigvalsh(matrix).min() > -1e-9
+
+
+def midpoints():
+    with pm.Model() as model:
+        level = pm.GaussianRandomWalk("level", sigma=pm.HalfNormal("step"), init_dist=pm.Normal.dist(), shape=12)
+        pm.Logistic("y", 0.5 * (level[1:] + level[:-1]), 0.1, observed=np.zeros(11))
+    return model
+
+
+def test_a_likelihood_that_is_not_finite_that_far_is_not_averaged():
+    with pm.Model() as model:
+        level = pm.GaussianRandomWalk("level", sigma=pm.HalfNormal("step"), init_dist=pm.Normal.dist(), shape=12)
+        pm.Normal("y", pm.math.sqrt(level + 0.5), 1.0, observed=np.ones(12))
+    layout = build_layout(model)
+    chart = build_chart(model, layout)
+    x = np.maximum(0.8 + RNG.normal(size=(300, layout.n_dims)), -0.45)
+    sites = fit_sites(chart, x)
+    assert np.isinf(sites.precision[chart.is_field]).all()
+    assert np.isfinite(chart.to_coordinates(x, sites)).all()
+
+
+def test_elements_without_width_have_the_curvature_at_their_point():
+    _, _, chart, x = charted(walk(), 400)
+    x[:, chart.is_field] = 0.3 + np.array([1.0, 1e-9, 0.0] * 4) * x[:, chart.is_field]
+    is_wide = np.isfinite(fit_sites(chart, x).precision[chart.is_field])
+    np.testing.assert_array_equal(is_wide, [True, False, False] * 4)
 
 
 def test_a_fit_averages_over_the_width_of_the_chain_itself():

@@ -27,6 +27,10 @@ from pymc_hais.latent.precisions import Factor
 _log = logging.getLogger("pymc.hais")
 #: Flat vectors (n, D) and further arguments -> arrays (n, ...).
 type Compiled = Callable[..., list[np.ndarray]]
+#: A width must exceed this, as a share of one plus the size of the point: a smaller one changes no curvature.
+_LEAST_WIDTH = 1e-3
+#: Flat vectors that tell whether averages over widths are finite.
+_TRIED = 100
 #: Graphs of one flat vector and of further arguments; that vector, and the arguments.
 type Written = tuple[list[Any], Any, list[Any]]
 
@@ -36,9 +40,9 @@ class Sites:
     """What stands for the data: natural parameters of a normal for every coordinate, both 0 for none.
 
     Of the elements of a field they are the point around which the density is expanded, and the precision of a normal
-    around it over which the likelihood's slopes and curvatures are averaged: infinite for the point alone, and 0 where
-    the data have no share.  Of the point elements that are neither of one nor moved have a part as well: beside a field
-    these are a matrix times their coordinates.
+    around it over which the likelihood's slopes and curvatures are averaged, of running sums where these are the chain:
+    infinite for the point alone, and 0 where the data have no share.  Of the point elements that are neither of one nor
+    moved have a part as well: beside a field these are a matrix times their coordinates.
     """
 
     precision: np.ndarray  # (D,) p
@@ -123,17 +127,24 @@ class Chart:
             z[:, chain.part] = chain.precision.compute_coordinates(self._factor(i, x, sites), displacement)
         return self.tails.to_coordinates(z if with_fields else np.where(self.is_field, 0.0, z))
 
+    @np.errstate(all="ignore")  # of points beyond the range of floating point
     def with_widths(self, sites: Sites, x: np.ndarray) -> Sites:
-        """Average the likelihood of fields over the width of flat vectors (n, D) around the points, if any averages it.
+        """Average the likelihood of fields over the widths of flat vectors (n, D) around their points.
 
-        A field of linear predictors averages nothing: the width of a predictor is none of its elements.
+        Not where a width is hardly a distance in single precision, nor for a field whose likelihood is not finite
+        that far from the point.  A field with a dense matrix averages nothing.
         """
-        precision = sites.precision.copy()
-        for one in self.fields:
-            if not one.is_dense:
-                displacement = one.sums(x[:, one.part] - sites.shift[one.part])
-                precision[one.part] = 1.0 / np.mean(displacement**2, axis=0)
-        return replace(sites, precision=precision)
+        for i, one in enumerate(self.fields):
+            if one.is_dense:
+                continue
+            point = one.sums(sites.shift[one.part])
+            width = np.sqrt(np.mean((one.sums(x[:, one.part]) - point) ** 2, axis=0))
+            precision = sites.precision.copy()
+            precision[one.part] = np.where(width > _LEAST_WIDTH * (1.0 + np.abs(point)), width**-2.0, np.inf)
+            tried = replace(sites, precision=precision)
+            if all(np.isfinite(array).all() for array in self.expansion(i, x[:_TRIED], tried)):
+                sites = tried
+        return sites
 
     def log_jacobian(self, x: np.ndarray, sites: Sites) -> np.ndarray:
         """Return log of dx / dz (n,) at flat vectors x."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,12 +174,39 @@ def later_than(frozen: pm.Model, own: Sequence[Any]) -> list[Any]:
 def write_density(frozen: pm.Model, axes: Mapping[str, Axis]) -> Written:
     """Write the log density of variables that have rows along these axes, and of all that depends on them."""
     own = [frozen[owner] for owner in axes]
-    bound = {rv for rv, axis in zip(own, axes.values(), strict=True) if axis.is_bound}
     symbols = [rv.type.clone(shape=axis.shape)(name=rv.name) for rv, axis in zip(own, axes.values(), strict=True)]
-    free = {rv: rv.type(name=rv.name) for rv in frozen.free_RVs if rv not in own}
-    observed = {rv: frozen.rvs_to_values[rv] for rv in frozen.observed_RVs}
+    bound = {rv for rv, axis in zip(own, axes.values(), strict=True) if axis.is_bound}
     later = later_than(frozen, own)
-    values = free | dict(zip(own, symbols, strict=True)) | observed
+    given, free = terms_given(frozen, dict(zip(own, symbols, strict=True)), bound)
+    log_density: Any = pt.add(*(given(one).sum() for one in (*own, *later)), 0.0)
+    for i, (symbol, axis) in enumerate(zip(symbols, axes.values(), strict=True)):
+        if axis.sums is not None:
+            symbols[i] = chain = symbol.type(f"{symbol.name}_sums")
+            (log_density,) = write_chain([log_density], axis.sums, symbol, chain)
+            steps = axis.sums.differences(pt, chain.ravel()).reshape(chain.type.shape)
+            log_density = clone_replace(log_density, {symbol: steps}, rebuild_strict=False)
+    return Written(log_density, symbols, free, [*own, *later])
+
+
+def terms_given(
+    frozen: pm.Model, symbols: Mapping[Any, Any], bound: Container[Any] = ()
+) -> tuple[Callable[[Any], Any], dict[Any, Any]]:
+    """Return what writes the log density of a variable or a potential as a graph of symbols.
+
+    Parameters
+    ----------
+    symbols : dict
+        Variables to be integrated out -> what stands for them.
+    bound : set
+        Those whose elements sum to zero.
+
+    Returns
+    -------
+    callable, dict
+        Of a random variable or a potential; and the other free variables -> what stands for them.
+    """
+    free = {rv: rv.type(name=rv.name) for rv in frozen.free_RVs if rv not in symbols}
+    values = free | dict(symbols) | {rv: frozen.rvs_to_values[rv] for rv in frozen.observed_RVs}
 
     def given(one: Any) -> Any:
         """Put values in first: PyMC may move a random variable, which makes it another one."""
@@ -189,11 +216,4 @@ def write_density(frozen: pm.Model, axes: Mapping[str, Axis]) -> Written:
             return bound_density(copy, values[one])
         return pm.logp(copy, values[one]) if one in values else copy
 
-    log_density: Any = pt.add(*(given(one).sum() for one in (*own, *later)), 0.0)
-    for i, (symbol, axis) in enumerate(zip(symbols, axes.values(), strict=True)):
-        if axis.sums is not None:
-            symbols[i] = chain = symbol.type(f"{symbol.name}_sums")
-            (log_density,) = write_chain([log_density], axis.sums, symbol, chain)
-            steps = axis.sums.differences(pt, chain.ravel()).reshape(chain.type.shape)
-            log_density = clone_replace(log_density, {symbol: steps}, rebuild_strict=False)
-    return Written(log_density, symbols, free, [*own, *later])
+    return given, free

@@ -1,0 +1,217 @@
+"""Variables within bounds that are integrated out exactly: of normal data, given all other variables.
+
+The log density of a half-normal, exponential, uniform or truncated normal variable is h x - a x^2 / 2 between its
+bounds l and u, up to a constant.  Normal data whose means are linear in x, each of them in one element, add
+g x - A x^2 / 2 to each: given all else, theta, x is a normal between bounds, with the precision P = A + a and the mean
+m = (g + h) / P.  With alpha = (l - m) sqrt(P) and beta = (u - m) sqrt(P)
+
+    log p(y | theta) = log p(x, y | theta) + P (x - m)^2 / 2 + log(2 pi / P) / 2 + log(Phi(beta) - Phi(alpha))
+
+summed over the elements, for any x.  Inefficiencies of a stochastic frontier are such variables (Aigner, Lovell &
+Schmidt 1977, J. Econometrics 6, 21-37), and so are missing covariates with a uniform prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.distributions.continuous import TruncatedNormalRV
+from pymc.logprob.transforms import IntervalTransform, LogTransform
+from pytensor.graph.replace import clone_replace, graph_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import ExponentialRV, HalfNormalRV, NormalRV, UniformRV
+from scipy.special import log_ndtr, ndtri_exp
+
+from pymc_hais.density.compiling import evaluate_known, quiet_compilation
+from pymc_hais.density.layout import Layout
+from pymc_hais.density.proofs.reach import find_reach
+from pymc_hais.density.rewrites.gradients import Held
+from pymc_hais.density.rewrites.graphs import count, places_of
+from pymc_hais.density.rewrites.simplification import simplify_values
+from pymc_hais.latent.rows.find import terms_given
+from pymc_hais.latent.rows.normal import NEGLIGIBLE, ROUNDING
+
+_PRIORS = HalfNormalRV | ExponentialRV | UniformRV | TruncatedNormalRV
+#: Elements from which on a variable is integrated out: fewer are sampled as fast.
+_FEWEST = 12
+#: The least precision, as a share of what the width or the prior's slope ask for, so that data without information
+#: leave a mean that floating point holds.
+_FLAT = 1e-4
+
+
+class _Prior(NamedTuple):
+    """A prior's slope at zero and its precision (K,), and its bounds; no upper one is None."""
+
+    slope: Any
+    precision: Any
+    lower: Any
+    upper: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Bounded:
+    """Variables within bounds that are integrated out; see :class:`pymc_hais.latent.integrated.Solution`."""
+
+    owners: tuple[str, ...]
+    places: np.ndarray
+    replaced: Sequence[Any]
+    integral: Any
+    arrays: Sequence[Any]  # mean, precision, lower and upper bound, each (K,)
+
+    def draw(self, arrays: Sequence[np.ndarray], rng: np.random.Generator | None) -> np.ndarray:
+        """Invert the distribution function, from the bound that is nearer to the mean; the medians without numbers."""
+        mean, precision, lower, upper = arrays
+        below, above, sign = _tails(arrays)
+        u = np.full(mean.shape, 0.5) if rng is None else 1.0 - rng.random(mean.shape)
+        with np.errstate(divide="ignore"):
+            log_p = np.logaddexp(np.log1p(-u) + log_ndtr(below), np.log(u) + log_ndtr(above))
+        x = mean + sign * np.clip(ndtri_exp(np.minimum(log_p, 0.0)), below, above) / np.sqrt(precision)
+        tiny = np.finfo(float).tiny  # of draws that are rounded to a bound
+        log_left, log_right = np.log(np.maximum(x - lower, tiny)), np.log(np.maximum(upper - x, tiny))
+        return np.where(np.isinf(upper), log_left, log_left - log_right)
+
+    def log_density(self, arrays: Sequence[np.ndarray], x: np.ndarray) -> np.ndarray:
+        """Evaluate the normal between its bounds, of values as PyMC transforms them."""
+        mean, precision, lower, upper = arrays
+        is_open = np.isinf(upper)
+        width = np.where(is_open, 1.0, upper - lower)
+        log_left = np.where(is_open, x, np.log(width) - np.logaddexp(0.0, -x))  # of the distance from the lower bound
+        log_slope = np.where(is_open, x, log_left - np.logaddexp(0.0, x))
+        value = lower + np.exp(log_left)
+        below, above, _ = _tails(arrays)
+        log_share = log_ndtr(above) + np.log1p(-np.exp(log_ndtr(below) - log_ndtr(above)))
+        squares = 0.5 * precision * (value - mean) ** 2
+        each = 0.5 * np.log(precision / (2.0 * np.pi)) - squares - log_share + log_slope
+        return np.sum(each, axis=1)
+
+    def holds(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """Whether the numbers are finite, and no mean is so far from its bounds that the square is rounded."""
+        mean, precision, *_ = arrays
+        _, above, _ = _tails(arrays)
+        rounded = ROUNDING * np.sum(np.minimum(above, 0.0) ** 2, axis=1)
+        is_usable = np.isfinite(mean) & (precision > 0.0) & np.isfinite(precision)
+        return is_usable.all(axis=1) & (rounded < NEGLIGIBLE)
+
+
+def _tails(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return both bounds in standard deviations from the mean, mirrored where both would be above it; and the sign."""
+    mean, precision, lower, upper = arrays
+    alpha, beta = (lower - mean) * np.sqrt(precision), (upper - mean) * np.sqrt(precision)
+    is_mirrored = alpha > 0.0
+    return np.where(is_mirrored, -beta, alpha), np.where(is_mirrored, -alpha, beta), np.where(is_mirrored, -1.0, 1.0)
+
+
+def is_candidate(rv: Any) -> bool:
+    """Whether a look at a variable leaves it open that it is a normal between bounds."""
+    may_be = isinstance(getattr(rv.owner, "op", None), _PRIORS) and rv.dtype == "float64"
+    return may_be and ((n := count(rv)) is None or n >= _FEWEST)
+
+
+def find_bounded(frozen: pm.Model, layout: Layout) -> Bounded | None:
+    """Find variables within bounds whose data are normal, those with most elements first, and write the integral."""
+    sizes = dict(zip(layout.owners, layout.sizes, strict=True))
+    found: dict[str, tuple[Any, list[Any]]] = {}
+    replaced: list[Any] = []
+    for owner in sorted(filter(lambda owner: is_candidate(frozen[owner]), layout.owners), key=lambda one: -sizes[one]):
+        rv = frozen[owner]
+        later = [one for one in frozen.basic_RVs if one is not rv and rv in ancestors([one])]
+        are_normal = all(one in frozen.observed_RVs and isinstance(one.owner.op, NormalRV) for one in later)
+        prior = _prior(rv, frozen.rvs_to_transforms[rv])
+        if prior is None or not are_normal or rv in ancestors(frozen.potentials) or set(later) & set(replaced):
+            continue
+        if (written := _integrate(frozen, rv, prior, later)) is not None:
+            found[owner] = written
+            replaced += [rv, *later]
+    if not found:
+        return None
+    owners = tuple(owner for owner in layout.owners if owner in found)
+    starts = [layout.offsets[layout.owners.index(owner)] for owner in owners]
+    integrals, arrays = zip(*(found[owner] for owner in owners), strict=True)
+    return Bounded(
+        owners,
+        np.concatenate([np.arange(start, start + sizes[owner]) for start, owner in zip(starts, owners, strict=True)]),
+        replaced,
+        pt.add(*integrals, 0.0),
+        [pt.concatenate(parts) for parts in zip(*arrays, strict=True)],
+    )
+
+
+def _prior(rv: Any, transform: Any) -> _Prior | None:
+    """Read a variable's prior: None if it has another form or no bounds, or other ones than its transform."""
+    parameters = rv.owner.op.dist_params(rv.owner)
+    zero = pt.zeros(rv.type.shape)
+    if isinstance(rv.owner.op, HalfNormalRV | ExponentialRV):
+        *loc, scale = parameters
+        is_at_zero = all((known := evaluate_known(one)) is not None and not np.any(known) for one in loc)
+        if type(transform) is not LogTransform or not is_at_zero:
+            return None
+        is_normal = isinstance(rv.owner.op, HalfNormalRV)
+        slope, precision = (zero, scale**-2.0) if is_normal else (-1.0 / scale, zero)
+        return _Prior(zero + slope, zero + precision, pt.zeros(()), None)
+    if not isinstance(transform, IntervalTransform):
+        return None
+    lower, upper = transform.args_fn(*rv.owner.inputs)
+    mean, scale = parameters[:2] if isinstance(rv.owner.op, TruncatedNormalRV) else (None, None)
+    if lower is not parameters[-2] or upper is not parameters[-1]:  # or one is infinite, with slopes that PyMC has not
+        return None
+    bounds = (one.astype(rv.dtype) for one in (lower, upper))
+    slope, precision = (zero, zero) if scale is None else (mean * scale**-2.0, scale**-2.0)
+    return _Prior(zero + slope, zero + precision, *bounds)
+
+
+def _integrate(frozen: pm.Model, rv: Any, prior: _Prior, later: Sequence[Any]) -> tuple[Any, list[Any]] | None:
+    """Write the logarithm of the integral, and the arrays of its distribution; None without a proof."""
+    symbol = rv.type(name=rv.name)
+    given, free = terms_given(frozen, {rv: symbol})
+    of_data: Any = pt.add(*(given(one).sum() for one in later), 0.0 * symbol.sum())
+    with quiet_compilation():
+        (simple,) = simplify_values([of_data], are_differentiated=False)
+    if find_reach(simple, {symbol: places_of(rv.type.shape)}) != 0:
+        return None
+    (simple,) = simplify_values([of_data])
+    slopes: Any = pytensor.grad(simple, symbol, disconnected_inputs="ignore")
+    ones = pt.ones(rv.type.shape)
+    product: Any = pytensor.grad(None, symbol, known_grads={slopes: ones}, disconnected_inputs="ignore")
+    slope, product = clone_replace([slopes, product], {symbol: pt.zeros(rv.type.shape)}, rebuild_strict=False)
+    # In symbols before anything is copied: a copy of a random variable is another one.
+    prior = _Prior(*(one if one is None else clone_replace(one, free, rebuild_strict=False) for one in prior))
+    lower, upper = prior.lower, prior.upper
+    least = prior.slope if upper is None else 1.0 / (upper - lower)
+    precision = pt.maximum(prior.precision - product, (_FLAT * least) ** 2)
+    mean, root = (slope + prior.slope) / precision, pt.sqrt(precision)
+    nearest = pt.maximum(Held()(mean), lower)  # at the mean nothing changes with it to the first order
+    nearest = nearest if upper is None else pt.minimum(nearest, upper)
+    log_density: Any = clone_replace(simple + given(rv).sum(), {symbol: nearest}, rebuild_strict=False)
+    share = _log_share((lower - mean) * root, None if upper is None else (upper - mean) * root)
+    total = log_density + (share - pt.log(root) + 0.5 * np.log(2.0 * np.pi)).sum()
+    ends = ones * lower, pt.constant(np.full(rv.type.shape, np.inf)) if upper is None else ones * upper
+    graphs = [pt.switch(pt.isnan(total), -np.inf, total), *(one.ravel() for one in (mean, precision, *ends))]
+    integral, *arrays = graph_replace(graphs, {one: own for own, one in free.items()}, strict=False)
+    return integral, arrays
+
+
+def _log_share(alpha: Any, beta: Any) -> Any:
+    """Write log(Phi(beta) - Phi(alpha)) + d^2 / 2, with the distance d of zero from what is between them.
+
+    Both terms can be large, and their sum is not.  Without ``beta`` that is infinite.
+    """
+    if beta is None:
+        return _log_scaled(-alpha)
+    is_mirrored = alpha > 0.0
+    below, above = pt.switch(is_mirrored, -beta, alpha), pt.switch(is_mirrored, -alpha, beta)
+    first, last = pt.minimum(below, 0.0), pt.minimum(above, 0.0)
+    log_above = _log_scaled(above)
+    return log_above + pt.log1mexp(_log_scaled(below) - log_above + 0.5 * (last - first) * (last + first))
+
+
+def _log_scaled(z: Any) -> Any:
+    """Write log Phi(z) + min(z, 0)^2 / 2, whose slope is finite in both tails."""
+    low, high = pt.minimum(z, -1.0), pt.maximum(z, -1.0)
+    near = pt.log1p(-0.5 * pt.erfc(high / np.sqrt(2.0))) + 0.5 * pt.minimum(high, 0.0) ** 2
+    return pt.switch(z < -1.0, pt.log(0.5 * pt.erfcx(-low / np.sqrt(2.0))), near)
