@@ -35,7 +35,6 @@ from pymc_hais.density.rewrites.gradients import Held
 from pymc_hais.density.rewrites.graphs import count, places_of
 from pymc_hais.density.rewrites.simplification import simplify_values
 from pymc_hais.latent.rows.find import terms_given
-from pymc_hais.latent.rows.normal import NEGLIGIBLE, ROUNDING
 
 _PRIORS = HalfNormalRV | ExponentialRV | UniformRV | TruncatedNormalRV
 #: Elements from which on a variable is integrated out: fewer are sampled as fast.
@@ -91,12 +90,9 @@ class Bounded:
         return np.sum(each, axis=1)
 
     def holds(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """Whether the numbers are finite, and no mean is so far from its bounds that the square is rounded."""
+        """Whether the numbers are finite: relative to the log density, no more digits are lost than by the data's."""
         mean, precision, *_ = arrays
-        _, above, _ = _tails(arrays)
-        rounded = ROUNDING * np.sum(np.minimum(above, 0.0) ** 2, axis=1)
-        is_usable = np.isfinite(mean) & (precision > 0.0) & np.isfinite(precision)
-        return is_usable.all(axis=1) & (rounded < NEGLIGIBLE)
+        return (np.isfinite(mean) & (precision > 0.0) & np.isfinite(precision)).all(axis=1)
 
 
 def _tails(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
