@@ -22,12 +22,12 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.continuous import TruncatedNormalRV
-from pymc.logprob.transforms import IntervalTransform, LogTransform
 from pytensor.graph.replace import clone_replace, graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import ExponentialRV, HalfNormalRV, NormalRV, UniformRV
 from scipy.special import log_ndtr, ndtri_exp
 
+from pymc_hais.density.compat import IntervalTransform, LogTransform
 from pymc_hais.density.compiling import evaluate_known, quiet_compilation
 from pymc_hais.density.layout import Layout
 from pymc_hais.density.proofs.reach import find_reach
@@ -39,8 +39,8 @@ from pymc_hais.latent.rows.find import terms_given
 _PRIORS = HalfNormalRV | ExponentialRV | UniformRV | TruncatedNormalRV
 #: Elements from which on a variable is integrated out: fewer are sampled as fast.
 _FEWEST = 12
-#: The least precision, as a share of what the width or the prior's slope ask for, so that data without information
-#: leave a mean that floating point holds.
+#: The least precision: the square of this, divided by the width or times the slope of a prior without an upper bound.
+#: So the mean is finite where data tell nothing; an element's log integral changes by 1e-8 at most.
 _FLAT = 1e-4
 
 
@@ -64,7 +64,7 @@ class Bounded:
     arrays: Sequence[Any]  # mean, precision, lower and upper bound, each (K,)
 
     def draw(self, arrays: Sequence[np.ndarray], rng: np.random.Generator | None) -> np.ndarray:
-        """Invert the distribution function, from the bound that is nearer to the mean; the medians without numbers."""
+        """Invert the distribution function, from above where the mean is below both bounds; medians without numbers."""
         mean, precision, lower, upper = arrays
         below, above, sign = _tails(arrays)
         u = np.full(mean.shape, 0.5) if rng is None else 1.0 - rng.random(mean.shape)
@@ -119,7 +119,8 @@ def find_bounded(frozen: pm.Model, layout: Layout) -> Bounded | None:
         later = [one for one in frozen.basic_RVs if one is not rv and rv in ancestors([one])]
         are_normal = all(one in frozen.observed_RVs and isinstance(one.owner.op, NormalRV) for one in later)
         prior = _prior(rv, frozen.rvs_to_transforms[rv])
-        if prior is None or not are_normal or rv in ancestors(frozen.potentials) or set(later) & set(replaced):
+        is_seen = later and are_normal and rv not in ancestors(frozen.potentials)
+        if prior is None or not is_seen or set(later) & set(replaced):
             continue
         if (written := _integrate(frozen, rv, prior, later)) is not None:
             found[owner] = written
@@ -140,6 +141,8 @@ def find_bounded(frozen: pm.Model, layout: Layout) -> Bounded | None:
 
 def _prior(rv: Any, transform: Any) -> _Prior | None:
     """Read a variable's prior: None if it has another form or no bounds, or other ones than its transform."""
+    if None in rv.type.shape:
+        return None
     parameters = rv.owner.op.dist_params(rv.owner)
     zero = pt.zeros(rv.type.shape)
     if isinstance(rv.owner.op, HalfNormalRV | ExponentialRV):
@@ -154,7 +157,9 @@ def _prior(rv: Any, transform: Any) -> _Prior | None:
         return None
     lower, upper = transform.args_fn(*rv.owner.inputs)
     mean, scale = parameters[:2] if isinstance(rv.owner.op, TruncatedNormalRV) else (None, None)
-    if lower is not parameters[-2] or upper is not parameters[-1]:  # or one is infinite, with slopes that PyMC has not
+    ends = [evaluate_known(one) for one in parameters[-2:]]
+    is_infinite = any(one is not None and np.isinf(one).any() for one in ends)  # PyMC's slopes can be NaN there
+    if is_infinite or lower is not parameters[-2] or upper is not parameters[-1]:
         return None
     bounds = (one.astype(rv.dtype) for one in (lower, upper))
     slope, precision = (zero, zero) if scale is None else (mean * scale**-2.0, scale**-2.0)
@@ -165,22 +170,23 @@ def _integrate(frozen: pm.Model, rv: Any, prior: _Prior, later: Sequence[Any]) -
     """Write the logarithm of the integral, and the arrays of its distribution; None without a proof."""
     symbol = rv.type(name=rv.name)
     given, free = terms_given(frozen, {rv: symbol})
-    of_data: Any = pt.add(*(given(one).sum() for one in later), 0.0 * symbol.sum())
+    of_data: Any = pt.add(*(given(one).sum() for one in later), 0.0)
     with quiet_compilation():
         (simple,) = simplify_values([of_data], are_differentiated=False)
     if find_reach(simple, {symbol: places_of(rv.type.shape)}) != 0:
         return None
     (simple,) = simplify_values([of_data])
-    slopes: Any = pytensor.grad(simple, symbol, disconnected_inputs="ignore")
+    slopes: Any = pytensor.grad(simple, symbol)
     ones = pt.ones(rv.type.shape)
     product: Any = pytensor.grad(None, symbol, known_grads={slopes: ones}, disconnected_inputs="ignore")
-    slope, product = clone_replace([slopes, product], {symbol: pt.zeros(rv.type.shape)}, rebuild_strict=False)
     # In symbols before anything is copied: a copy of a random variable is another one.
     prior = _Prior(*(one if one is None else clone_replace(one, free, rebuild_strict=False) for one in prior))
-    lower, upper = prior.lower, prior.upper
+    lower, upper, start = prior.lower, prior.upper, ones * prior.lower
+    slope, product = clone_replace([slopes, product], {symbol: start}, rebuild_strict=False)
+    slope = slope + prior.slope - prior.precision * start  # at the bound: the least precision bends from there
     least = prior.slope if upper is None else 1.0 / (upper - lower)
     precision = pt.maximum(prior.precision - product, (_FLAT * least) ** 2)
-    mean, root = (slope + prior.slope) / precision, pt.sqrt(precision)
+    mean, root = start + slope / precision, pt.sqrt(precision)
     nearest = pt.maximum(Held()(mean), lower)  # at the mean nothing changes with it to the first order
     nearest = nearest if upper is None else pt.minimum(nearest, upper)
     log_density: Any = clone_replace(simple + given(rv).sum(), {symbol: nearest}, rebuild_strict=False)

@@ -134,12 +134,10 @@ def integrate(model: pm.Model) -> Integrated | None:
 
 
 def _find(frozen: pm.Model, whole: Layout) -> list[Solution]:
-    """Find what can be integrated out: normals, those with most elements first; conjugate variables where none are."""
-    kinds = find.find_normal, kronecker.find_kronecker, bounded.find_bounded
-    normal: list[Any] = [one(frozen, whole) for one in kinds]
-    normal = sorted((one for one in normal if one), key=lambda one: one.places.size, reverse=True)
-    conjugates = None if normal else conjugate.find_conjugate(frozen, whole)
-    return [*normal, *([conjugates] if conjugates else [])]
+    """Find what can be integrated out, most elements first; conjugate variables only where no normals are."""
+    normal: list[Any] = [find.find_normal(frozen, whole), kronecker.find_kronecker(frozen, whole)]
+    others = [bounded.find_bounded(frozen, whole), None if any(normal) else conjugate.find_conjugate(frozen, whole)]
+    return sorted((one for one in (*normal, *others) if one), key=lambda one: one.places.size, reverse=True)
 
 
 def _take_out(model: pm.Model, frozen: pm.Model, whole: Layout, solution: Solution) -> Integrated | None:

@@ -57,12 +57,21 @@ def covariate():
 
 
 def two():
-    """One with data and one without, which has the integral of its prior alone."""
+    """Two with data of their own, and one without, which stays."""
     with pm.Model() as model:
         scale = pm.HalfNormal("scale", 1.0)
-        loss, idle = pm.HalfNormal("loss", scale, shape=FIRMS), pm.Exponential("idle", scale, shape=15)
-        pm.Deterministic("both", loss.sum() + idle.sum())
+        loss, gain = pm.HalfNormal("loss", scale, shape=FIRMS), pm.Exponential("gain", scale, shape=15)
+        pm.Deterministic("both", loss.sum() + gain.sum() + pm.Uniform("idle", shape=50).sum())
         pm.Normal("y", -loss[FIRM], 0.5, observed=Y)
+        pm.Normal("z", gain, scale, observed=Y[:15])
+    return model
+
+
+def far():
+    """Bounds far from zero, in their own units, beside a slope of zero."""
+    with pm.Model() as model:
+        x = pm.Uniform("x", 1e6, 1e6 + 1.0, shape=FIRMS)
+        pm.Normal("y", pm.Normal("a") + pm.Normal("b", 0.0, 1e-6) * x[FIRM], 1.0, observed=Y)
     return model
 
 
@@ -72,7 +81,8 @@ MODELS = {
     "exponential": (exponential, {"loss"}),
     "between variables": (truncated, {"loss"}),
     "covariate": (covariate, {"x_unobserved"}),
-    "two": (two, {"loss", "idle"}),
+    "two": (two, {"loss", "gain"}),
+    "far": (far, {"x"}),
 }
 
 
@@ -122,6 +132,22 @@ def test_the_integral_is_that_of_quadrature(name):
 
         expected = norm.logpdf(b) + sum(log_integral(one) for one in y)
         np.testing.assert_allclose(value({"slope": b}), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("slope", [0.0, 1e-7, 1e-3])
+def test_bounds_far_from_zero_lose_nothing(slope):
+    """Dates in days, as covariates: with a slope near zero their mean is far away."""
+    y, lower = np.linspace(-1.0, 1.0, 12), 2459000.5
+    with pm.Model() as model:
+        x = pm.Uniform("x", lower, lower + 1.0, shape=12)
+        pm.Normal("y", pm.Normal("a", 0.0, 1e7) + pm.Normal("slope") * x, 1.0, observed=y)
+    value = integrate(model).model.compile_logp(mode="FAST_COMPILE")
+    a = -slope * lower
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    mean = slope * (0.5 + 0.5 * nodes)[:, None]
+    each = np.log(0.5 * weights @ norm.pdf(y, mean, 1.0))
+    expected = norm.logpdf(a, 0.0, 1e7) + norm.logpdf(slope) + each.sum()
+    np.testing.assert_allclose(value({"a": a, "slope": slope}), expected, rtol=1e-8, atol=1e-6)
 
 
 @pytest.mark.parametrize("data", [0.3, 40.0, -40.0])
@@ -177,6 +203,9 @@ OTHERS = {
     "another prior": _with(_half, lambda x, noise: (_normal(x, noise), pm.Normal("c", x[0], shape=3))),
     # The slope of PyMC's density in the scale is NaN.
     "no lower bound": _with(lambda: pm.TruncatedNormal("x", 0.0, 1.0, upper=2.0, shape=FIRMS), _normal),
+    "some without an upper bound": _with(
+        lambda: pm.TruncatedNormal("x", 0.5, 1.0, lower=0.0, upper=np.where(np.arange(FIRMS) % 2, np.inf, 2.0)), _normal
+    ),
     "few elements": _with(lambda: _half(3), lambda x, noise: _normal(x[np.arange(FIRMS) % 3], noise)),
     # The transform is zero where the prior is not, so that the prior does not integrate to one.
     "a normal in an interval": _with(
@@ -193,6 +222,15 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_proven_stays(name):
     assert integrate(OTHERS[name]()) is None
+
+
+def test_most_elements_are_integrated_out_first():
+    """Of whatever kind: conjugate probabilities, and not fewer covariates."""
+    with pm.Model() as model:
+        p, x = pm.Beta("p", pm.HalfNormal("a"), 2.0, shape=30), pm.Uniform("x", shape=12)
+        pm.Binomial("n", 9, p, observed=np.arange(30) % 10)
+        pm.Normal("y", pm.Normal("slope") * x, 1.0, observed=Y[:12])
+    assert integrate(model).owners == ("p",)
 
 
 @pytest.fixture(scope="module")
