@@ -161,7 +161,7 @@ OTHERS = {
     "a parent of another prior": _behind(lambda a, _: _normal(a[GROUP] + pm.Normal("c", a[0], 1.0))),
     "a positive square": _behind(lambda a, _: (_normal(a[GROUP]), pm.Potential("p", pt.sqr(a).sum()))),
     "an unknown sign": _behind(lambda a, t: (_normal(a[GROUP]), pm.Potential("p", pt.log(t) * pt.sqr(a).sum()))),
-    "bounds": _behind(lambda a, _: _normal(a[GROUP]), lambda t: pm.HalfNormal("a", t, shape=15)),
+    "bounds": _behind(lambda a, _: _normal(a[GROUP]), lambda t: pm.TruncatedNormal("a", 0.0, t, lower=0.0, shape=15)),
     "few rows": _behind(lambda a, _: _normal(a[GROUP % 4]), lambda t: pm.Normal("a", 0, t, shape=4)),
     "unknown indices": _behind(lambda a, t: _normal(a[pt.cast(pt.floor(t), "int64") + GROUP * 0])),
 }  # fmt: skip
