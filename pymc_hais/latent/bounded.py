@@ -13,6 +13,7 @@ Schmidt 1977, J. Econometrics 6, 21-37), and so are missing covariates with a un
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,7 +24,6 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.continuous import TruncatedNormalRV
 from pytensor.graph.replace import clone_replace, graph_replace
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import ExponentialRV, HalfNormalRV, NormalRV, UniformRV
 from scipy.special import log_ndtr, ndtri_exp
 
@@ -34,7 +34,7 @@ from pymc_hais.density.proofs.reach import find_reach
 from pymc_hais.density.rewrites.gradients import Held
 from pymc_hais.density.rewrites.graphs import count, places_of
 from pymc_hais.density.rewrites.simplification import simplify_values
-from pymc_hais.latent.rows.find import terms_given
+from pymc_hais.latent.rows.find import elements_of, solve_each, terms_given
 
 _PRIORS = HalfNormalRV | ExponentialRV | UniformRV | TruncatedNormalRV
 #: Elements from which on a variable is integrated out: fewer are sampled as fast.
@@ -96,11 +96,15 @@ class Bounded:
 
 
 def _tails(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return both bounds in standard deviations from the mean, mirrored where both would be above it; and the sign."""
+    """Return both bounds in standard deviations from the mean, mirrored, and the sign that undoes this."""
     mean, precision, lower, upper = arrays
     alpha, beta = (lower - mean) * np.sqrt(precision), (upper - mean) * np.sqrt(precision)
-    is_mirrored = alpha > 0.0
-    return np.where(is_mirrored, -beta, alpha), np.where(is_mirrored, -alpha, beta), np.where(is_mirrored, -1.0, 1.0)
+    return *_mirror(np, alpha, beta), np.where(alpha > 0.0, -1.0, 1.0)
+
+
+def _mirror(xp: Any, alpha: Any, beta: Any) -> tuple[Any, Any]:
+    """Mirror two bounds around zero where both are above it: there Phi has more digits below than above."""
+    return xp.where(alpha > 0.0, -beta, alpha), xp.where(alpha > 0.0, -alpha, beta)
 
 
 def is_candidate(rv: Any) -> bool:
@@ -111,29 +115,14 @@ def is_candidate(rv: Any) -> bool:
 
 def find_bounded(frozen: pm.Model, layout: Layout) -> Bounded | None:
     """Find variables within bounds whose data are normal, those with most elements first, and write the integral."""
-    sizes = dict(zip(layout.owners, layout.sizes, strict=True))
-    found: dict[str, tuple[Any, list[Any]]] = {}
-    replaced: list[Any] = []
-    for owner in sorted(filter(lambda owner: is_candidate(frozen[owner]), layout.owners), key=lambda one: -sizes[one]):
-        rv = frozen[owner]
-        later = [one for one in frozen.basic_RVs if one is not rv and rv in ancestors([one])]
-        are_normal = all(one in frozen.observed_RVs and isinstance(one.owner.op, NormalRV) for one in later)
-        prior = _prior(rv, frozen.rvs_to_transforms[rv])
-        is_seen = later and are_normal and rv not in ancestors(frozen.potentials)
-        if prior is None or not is_seen or set(later) & set(replaced):
-            continue
-        if (written := _integrate(frozen, rv, prior, later)) is not None:
-            found[owner] = written
-            replaced += [rv, *later]
+    found = solve_each(frozen, layout, is_candidate, functools.partial(_integrate, frozen))
     if not found:
         return None
-    owners = tuple(owner for owner in layout.owners if owner in found)
-    starts = [layout.offsets[layout.owners.index(owner)] for owner in owners]
-    integrals, arrays = zip(*(found[owner] for owner in owners), strict=True)
+    integrals, arrays = zip(*(written for written, _ in found.values()), strict=True)
     return Bounded(
-        owners,
-        np.concatenate([np.arange(start, start + sizes[owner]) for start, owner in zip(starts, owners, strict=True)]),
-        replaced,
+        tuple(found),
+        elements_of(layout, found),
+        [one for _, replaced in found.values() for one in replaced],
         pt.add(*integrals, 0.0),
         [pt.concatenate(parts) for parts in zip(*arrays, strict=True)],
     )
@@ -166,8 +155,12 @@ def _prior(rv: Any, transform: Any) -> _Prior | None:
     return _Prior(zero + slope, zero + precision, *bounds)
 
 
-def _integrate(frozen: pm.Model, rv: Any, prior: _Prior, later: Sequence[Any]) -> tuple[Any, list[Any]] | None:
+def _integrate(frozen: pm.Model, rv: Any, later: Sequence[Any]) -> tuple[Any, list[Any]] | None:
     """Write the logarithm of the integral, and the arrays of its distribution; None without a proof."""
+    are_normal = all(isinstance(one.owner.op, NormalRV) for one in later)
+    prior = _prior(rv, frozen.rvs_to_transforms[rv]) if are_normal else None
+    if prior is None:
+        return None
     symbol = rv.type(name=rv.name)
     given, free = terms_given(frozen, {rv: symbol})
     of_data: Any = pt.add(*(given(one).sum() for one in later), 0.0)
@@ -199,14 +192,13 @@ def _integrate(frozen: pm.Model, rv: Any, prior: _Prior, later: Sequence[Any]) -
 
 
 def _log_share(alpha: Any, beta: Any) -> Any:
-    """Write log(Phi(beta) - Phi(alpha)) + d^2 / 2, with the distance d of zero from what is between them.
+    """Write log(Phi(beta) - Phi(alpha)) + d^2 / 2, where d is the distance from zero to the interval (alpha, beta).
 
-    Both terms can be large, and their sum is not.  Without ``beta`` that is infinite.
+    Both terms can be large; their sum is not.  If ``beta`` is None, the interval has no upper end.
     """
     if beta is None:
         return _log_scaled(-alpha)
-    is_mirrored = alpha > 0.0
-    below, above = pt.switch(is_mirrored, -beta, alpha), pt.switch(is_mirrored, -alpha, beta)
+    below, above = _mirror(pt, alpha, beta)
     first, last = pt.minimum(below, 0.0), pt.minimum(above, 0.0)
     log_above = _log_scaled(above)
     return log_above + pt.log1mexp(_log_scaled(below) - log_above + 0.5 * (last - first) * (last + first))

@@ -38,6 +38,7 @@ from scipy.special import digamma, gammaln, logsumexp
 from pymc_hais.density.compiling import evaluate_known
 from pymc_hais.density.layout import Layout
 from pymc_hais.density.rewrites.graphs import LAYOUT, count, laid_out, places_of
+from pymc_hais.latent.rows.find import elements_of, solve_each
 
 #: A number from which on log Gamma is computed by Stirling's series.
 _LARGE = 1e4
@@ -131,31 +132,17 @@ def is_candidate(rv: Any) -> bool:
 
 def find_conjugate(frozen: pm.Model, layout: Layout) -> Conjugate | None:
     """Find variables whose prior is conjugate to all data that depend on them; those with most elements first."""
-    found: dict[str, tuple[Posterior, list[Any]]] = {}
-    taken: set[Any] = set()
-    sizes = dict(zip(layout.owners, layout.sizes, strict=True))
-    for owner in sorted(layout.owners, key=lambda owner: -sizes[owner]):
-        if not is_candidate(rv := frozen[owner]):
-            continue
-        later = [one for one in frozen.basic_RVs if one is not rv and rv in ancestors([one])]
-        are_free = any(one not in frozen.observed_RVs for one in later)
-        if not later or are_free or taken & set(later) or rv in ancestors(frozen.potentials):
-            continue
-        if (posterior := _posterior(frozen, rv, later)) is not None:
-            found[owner] = posterior, [rv, *later]
-            taken |= set(later)
+    found = solve_each(frozen, layout, is_candidate, functools.partial(_posterior, frozen))
     if not found:
         return None
-    owners = tuple(owner for owner in layout.owners if owner in found)
-    chosen = [found[owner] for owner in owners]
-    starts = [layout.offsets[layout.owners.index(owner)] for owner in owners]
+    posteriors = [posterior for posterior, _ in found.values()]
     return Conjugate(
-        owners,
-        np.concatenate([np.arange(start, start + sizes[owner]) for start, owner in zip(starts, owners, strict=True)]),
-        [one for _, replaced in chosen for one in replaced],
-        pt.add(*(posterior.integral for posterior, _ in chosen), 0.0),
-        [one for posterior, _ in chosen for one in posterior.arrays],
-        tuple(posterior.kind for posterior, _ in chosen),
+        tuple(found),
+        elements_of(layout, found),
+        [one for _, replaced in found.values() for one in replaced],
+        pt.add(*(posterior.integral for posterior in posteriors), 0.0),
+        [one for posterior in posteriors for one in posterior.arrays],
+        tuple(posterior.kind for posterior in posteriors),
     )
 
 

@@ -1,4 +1,4 @@
-"""Variables within bounds that are integrated out of normal data: what is found, and that it is exact."""
+"""Integrals over variables within bounds that normal data depend on: what is found, and that it is exact."""
 
 import warnings
 
@@ -26,7 +26,7 @@ ABSENT = np.arange(N) % 3 == 0
 
 
 def frontier(prior=pm.HalfNormal):
-    """Production below what is possible, by the inefficiency of each firm."""
+    """A stochastic frontier: each firm produces less than is possible, by its inefficiency."""
     with pm.Model(coords={"firm": np.arange(FIRMS)}) as model:
         noise, scale = pm.HalfNormal("noise", 1.0), pm.HalfNormal("scale", 1.0)
         loss = pm.HalfNormal("loss", scale, dims="firm") if prior is pm.HalfNormal else prior(scale)
@@ -75,7 +75,7 @@ def far():
     return model
 
 
-#: Name -> model, and what is integrated out of it.
+#: Name -> model, and names of the variables that a call integrates out.
 MODELS = {
     "half-normal": (frontier, {"loss"}),
     "exponential": (exponential, {"loss"}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -169,6 +169,42 @@ def _find_reach(frozen: pm.Model, layout: Layout, group: Mapping[str, Axis]) -> 
 def later_than(frozen: pm.Model, own: Sequence[Any]) -> list[Any]:
     """Return the data and the potentials that depend on variables."""
     return [one for one in (*frozen.observed_RVs, *frozen.potentials) if not set(ancestors([one])).isdisjoint(own)]
+
+
+def solve_each[S](
+    frozen: pm.Model,
+    layout: Layout,
+    is_candidate: Callable[[Any], bool],
+    solve: Callable[[Any, Sequence[Any]], S | None],
+) -> dict[str, tuple[S, list[Any]]]:
+    """Solve variables one by one, those with most elements first; no two of them share data.
+
+    Only data may depend on them, no other variable and no potential.  ``solve`` takes a variable and these data.
+
+    Returns
+    -------
+    dict
+        By name, in the order of the layout: a solution, and the variables that its integral stands for.
+    """
+    found: dict[str, tuple[S, list[Any]]] = {}
+    taken: set[Any] = set()
+    sizes = dict(zip(layout.owners, layout.sizes, strict=True))
+    for owner in sorted(layout.owners, key=lambda owner: -sizes[owner]):
+        if not is_candidate(rv := frozen[owner]):
+            continue
+        later = [one for one in frozen.basic_RVs if one is not rv and rv in ancestors([one])]
+        are_free = any(one not in frozen.observed_RVs for one in later)
+        if not later or are_free or taken & set(later) or rv in ancestors(frozen.potentials):
+            continue
+        if (solution := solve(rv, later)) is not None:
+            found[owner] = solution, [rv, *later]
+            taken |= set(later)
+    return {owner: found[owner] for owner in layout.owners if owner in found}
+
+
+def elements_of(layout: Layout, owners: Iterable[str]) -> np.ndarray:
+    """Return where the elements of variables are in the flat vector, of int (K,)."""
+    return np.arange(layout.n_dims)[place_of(layout, [layout.owners.index(owner) for owner in owners])]
 
 
 def write_density(frozen: pm.Model, axes: Mapping[str, Axis]) -> Written:
