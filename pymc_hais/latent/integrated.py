@@ -7,11 +7,12 @@ in place of their priors and of the data that depend on them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import pymc as pm
+from pytensor.graph.traversal import ancestors
 
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, untraced
 from pymc_hais.density.layout import Layout, build_layout, on_position
@@ -44,7 +45,7 @@ class Solution(Protocol):
 
     @property
     def integral(self) -> Any:
-        """Its logarithm, as a graph of random variables."""
+        """Its logarithm, as a graph of random variables; None for zero."""
 
     @property
     def arrays(self) -> Sequence[Any]:
@@ -53,45 +54,65 @@ class Solution(Protocol):
     def draw(self, arrays: Sequence[np.ndarray], rng: np.random.Generator | None) -> np.ndarray:
         """Draw values (n, K) given arrays (n, ...); without random numbers return a point in their middle."""
 
-    def log_density(self, arrays: Sequence[np.ndarray], x: np.ndarray) -> np.ndarray:
-        """Return the log density (n,) of values (n, K)."""
-
     def holds(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
         """Whether floating point holds the integral (n,)."""
 
 
+class Proven(Solution, Protocol):
+    """A solution that one point can confirm."""
+
+    def log_density(self, arrays: Sequence[np.ndarray], x: np.ndarray) -> np.ndarray:
+        """Return the log density (n,) of values (n, K)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Integrated:
-    """A model without variables that are integrated out, and what draws them again."""
+    """A model without variables that are integrated out, and what draws them again.
+
+    Its integral may be over a model from which others were integrated out ``before``.
+    """
 
     model: pm.Model
     layout: Layout  # of that model
-    whole: Layout  # of the model with these variables
+    with_own: Layout  # of the model with the variables of this integral
     solution: Solution
     compute: Callable[[np.ndarray], list[np.ndarray]]  # of flat vectors (n, D), the solution's arrays
     width: int  # elements of the largest array that this makes for one vector
+    before: Integrated | None = None
 
     @property
     def owners(self) -> tuple[str, ...]:
         """Which variables are integrated out."""
-        return self.solution.owners
+        return *(self.before.owners if self.before else ()), *self.solution.owners
 
     @np.errstate(all="ignore")
     def holds(self, flat: np.ndarray) -> bool:
-        """Whether floating point holds the integral at flat vectors (n, D), at least one."""
-        return len(flat) > 0 and bool(np.all(self.solution.holds(self.compute(flat))))
+        """Whether floating point holds all integrals at flat vectors (n, D), at least one."""
+        if not len(flat) or not np.all(self.solution.holds(self.compute(flat))):
+            return False
+        return self.before is None or self.before.holds(self.add_own(flat))
 
     def complete(self, flat: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         """Return flat vectors (..., D) of the whole model: with draws given the other variables, or their middle."""
+        added = self.add_own(flat, rng)
+        return self.before.complete(added, rng) if self.before else added
+
+    def add_own(self, flat: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Return flat vectors (..., D) with the variables of this integral alone."""
         given = flat.reshape(-1, flat.shape[-1])
-        x = np.empty((len(given), self.whole.n_dims))
+        x = np.empty((len(given), self.with_own.n_dims))
         for owner, shape, start in zip(self.layout.owners, self.layout.sizes, self.layout.offsets, strict=False):
-            first = self.whole.offsets[self.whole.owners.index(owner)]
+            first = self.with_own.offsets[self.with_own.owners.index(owner)]
             x[:, first : first + shape] = given[:, start : start + shape]
         n = max(1, _DRAWN // self.width)
         for i in range(0, len(x), n):
             x[i : i + n, self.solution.places] = self.solution.draw(self.compute(given[i : i + n]), rng)
-        return x.reshape(*flat.shape[:-1], self.whole.n_dims)
+        return x.reshape(*flat.shape[:-1], self.with_own.n_dims)
+
+    @property
+    def whole(self) -> Layout:
+        """The layout of the model with all variables."""
+        return self.before.whole if self.before else self.with_own
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,15 +130,30 @@ class Unchanged:
 
 def may_integrate(model: pm.Model) -> bool:
     """Whether a look at a model's variables leaves it open that some can be integrated out."""
-    return any(kind.is_candidate(rv) for kind in (find, kronecker, bounded, conjugate) for rv in model.free_RVs)
+    return any(map(_is_candidate, model.free_RVs))
+
+
+def _is_candidate(rv: Any) -> bool:
+    return any(kind.is_candidate(rv) for kind in (find, kronecker, bounded, conjugate))
 
 
 @untraced
-def integrate(model: pm.Model) -> Integrated | None:
-    """Integrate variables out where a proof allows it; None if it allows none.
+def integrate(model: pm.Model, before: Integrated | None = None) -> Integrated | None:
+    """Integrate variables out where a proof allows it, and out of what is left, others; None if it allows none.
 
-    Models with discrete variables stay as they are, and models that would have no variable left.
+    Models with discrete variables stay as they are, and models that would have no variable left.  ``before`` is what is
+    integrated out of the model already.
     """
+    found, rest = before, model if before is None else before.model
+    while may_integrate(rest) and (more := _integrate_once(rest)):
+        found, rest = replace(more, before=found), more.model
+        integrals = set(ancestors(rest.potentials))  # no form is proven of what depends on the variables of an integral
+        if not any(_is_candidate(rv) for rv in rest.free_RVs if rv not in integrals):
+            break
+    return found
+
+
+def _integrate_once(model: pm.Model) -> Integrated | None:
     whole = build_layout(model)
     if whole.n_sites or whole.dtype != np.float64:  # in single precision digits would be lost
         return None
@@ -127,32 +163,32 @@ def integrate(model: pm.Model) -> Integrated | None:
         solutions = [one for one in _find(frozen, whole) if len(one.owners) < len(whole.owners)]
         if n_tried == len(solutions):
             return None
-        found = _take_out(model, frozen, whole, solutions[n_tried])
-        if found is not None:
+        solution, of_whole = solutions[n_tried], _compile(frozen, whole, frozen.logp())
+        found = take_out(model, frozen, whole, solution)
+        if _is_confirmed(found, solution, of_whole):
             return found
         n_tried += 1
 
 
-def _find(frozen: pm.Model, whole: Layout) -> list[Solution]:
+def _find(frozen: pm.Model, whole: Layout) -> list[Proven]:
     """Find what can be integrated out, most elements first; conjugate variables only where no normals are."""
     normal: list[Any] = [find.find_normal(frozen, whole), kronecker.find_kronecker(frozen, whole)]
     others = [bounded.find_bounded(frozen, whole), None if any(normal) else conjugate.find_conjugate(frozen, whole)]
     return sorted((one for one in (*normal, *others) if one), key=lambda one: one.places.size, reverse=True)
 
 
-def _take_out(model: pm.Model, frozen: pm.Model, whole: Layout, solution: Solution) -> Integrated | None:
-    """Take a solution's variables out of a frozen model; None where numbers do not confirm that it is one."""
-    of_whole = _compile(frozen, whole, frozen.logp())
+def take_out(model: pm.Model, frozen: pm.Model, whole: Layout, solution: Solution) -> Integrated:
+    """Take a solution's variables out of a frozen copy of a model."""
     _remove(frozen, solution.replaced)
     frozen.check_bounds = model.check_bounds  # which freezing forgets
-    with frozen:
-        pm.Potential(_unused_name(frozen, solution.owners), solution.integral)
+    if solution.integral is not None:
+        with frozen:
+            pm.Potential(_unused_name(frozen, solution.owners), solution.integral)
     layout = build_layout(frozen)
     position, outputs = on_position(frozen, layout, frozen.replace_rvs_by_values(list(solution.arrays)))
     compute = batch_over_rows(position, outputs, compile_interpreted([position], outputs))
     width = max(solution.places.size, *sizes(reached_from([position], outputs)))
-    found = Integrated(frozen, layout, whole, solution, compute, width)
-    return found if _is_confirmed(found, of_whole) else None
+    return Integrated(frozen, layout, whole, solution, compute, width)
 
 
 def _compile(model: pm.Model, layout: Layout, graph: Any) -> Callable[[np.ndarray], float]:
@@ -161,15 +197,15 @@ def _compile(model: pm.Model, layout: Layout, graph: Any) -> Callable[[np.ndarra
     return lambda flat: float(function(flat)[0])
 
 
-def _is_confirmed(found: Integrated, of_whole: Callable[[np.ndarray], float]) -> bool:
+def _is_confirmed(found: Integrated, solution: Proven, of_whole: Callable[[np.ndarray], float]) -> bool:
     """Whether, near PyMC's initial point, log p(x, y) - log p(x | y) is the log density without the variables x."""
     point = found.model.initial_point(random_seed=0)
     theta = found.layout.flatten([np.asarray(point[name]) for name in found.layout.names])
     theta = theta + 0.3 * np.random.default_rng(1).normal(size=theta.size)  # where no slope is zero
     value = _compile(found.model, found.layout, found.model.logp())(theta)
-    x = found.complete(theta, np.random.default_rng(0))
+    x = found.add_own(theta, np.random.default_rng(0))
     joint = of_whole(x)
-    (log_conditional,) = found.solution.log_density(found.compute(theta[None]), x[None, found.solution.places])
+    (log_conditional,) = solution.log_density(found.compute(theta[None]), x[None, solution.places])
     return bool(abs(joint - log_conditional - value) < _AGREEING * (1.0 + abs(joint) + abs(value)))
 
 

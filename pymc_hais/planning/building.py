@@ -74,17 +74,20 @@ def compile_integrated(
     if start.plan is not None and is_asked:
         kept = start.plan.made.layout.owners
         gone = [rv.name for rv in model.free_RVs if rv.name not in kept]
-        if found is None or set(found.owners) != set(gone):
+        while found is not None and set(found.owners) != set(gone):
+            found = found.before
+        if found is None:
             raise ValueError(
                 f"The model is another one than that of `plan`: its run sampled {quoted(kept)} alone, and that "
                 f"{quoted(gone)} can be integrated out of this model is not proven. Leave the plan out."
             )
-    if found is not None:
+    while found is not None:
         search = compile_start(found.model, start, runner)
         drawn = search.problem.reference.draw(CHUNK, runner.seeds.of(Use.INTEGRATED))
         if start.plan is not None or found.holds(drawn.positions[~drawn.clipped]):
             _log.info(f"Integrated out exactly: [{', '.join(found.owners)}]")
             return search, found
+        found = found.before
     search = compile_start(model, start, runner)
     return search, Unchanged(model, search.problem.layout)
 

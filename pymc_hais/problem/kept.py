@@ -3,6 +3,7 @@
 import logging
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from pymc_hais.engines import renew
 from pymc_hais.latent.integrated import Integrated, integrate, may_integrate
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import Gaussian, StudentT
+from pymc_hais.references.leaves import has_leaves, take_leaves
 
 _log = logging.getLogger("pymc.hais")
 
@@ -36,21 +38,26 @@ _integrated: weakref.WeakKeyDictionary[Any, tuple[ModelIdentity, Integrated | No
 
 def find_integrated(model: Model) -> Integrated | None:
     """Integrate variables out of a model, or find that an earlier call has done so."""
-    if not may_integrate(model):
+    if not (may_integrate(model) or has_leaves(model)):
         return None
     identity = identify(model)
     before = _integrated.get(model)
     if before is not None and identity is not None and not (identity.unreadable or before[0].difference(identity)):
         return before[1]
-    try:
-        found = integrate(model)
-    except Exception as error:  # whatever an operation raises that is unknown, or has no gradient
-        _log.debug("Nothing is integrated out", exc_info=error)
-        found = None
+    first = _attempt(take_leaves, model)
+    found = _attempt(integrate, model, first) or first
     if identity is not None:
         with _changing:
             _integrated[model] = identity, found
     return found
+
+
+def _attempt(integrate: Callable[..., Integrated | None], *of: Any) -> Integrated | None:
+    try:
+        return integrate(*of)
+    except Exception as error:  # whatever an operation raises that is unknown, or has no gradient
+        _log.debug("Nothing is integrated out", exc_info=error)
+        return None
 
 
 def find_problem(

@@ -1,7 +1,7 @@
 """The graph of one joint prior draw in the unconstrained space, and the same graph for many draws at once."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,8 +33,8 @@ _ROUNDING = {"float32": 1e-4, "float64": 1e-7}
 _MOST_NODES = 6000
 
 
-def forward_graph(model: pm.Model, inside: bool = False) -> list[Any]:
-    """Return the unconstrained value of each free variable, in the order of the flat vector.
+def forward_graph(model: pm.Model, inside: bool = False, given: Mapping[Any, Any] | None = None) -> list[Any]:
+    """Return the unconstrained value of each free variable that is not given, in the order of the flat vector.
 
     A draw outside the range of its transform comes out as NaN: the log density has no mass there, so such joint draws
     are to be rejected.  Where a transform may cut something off, that is a draw which does not come back: what a
@@ -44,12 +44,14 @@ def forward_graph(model: pm.Model, inside: bool = False) -> list[Any]:
     are copies: seeding them leaves the model's own alone.
 
     With ``inside`` a variable is drawn between the bounds of its transform, given its parents, where the mass of its
-    prior between them is known.
+    prior between them is known.  ``given`` are free variables -> what stands for them.
     """
-    variables = free_variables(model)
+    given = given or {}
+    variables = [rv for rv in free_variables(model) if rv not in given]
     transforms = [model.rvs_to_transforms[rv] for rv in variables]
     data = {rv: model.rvs_to_values[rv].astype(rv.dtype) for rv in model.observed_RVs}
-    graph = FunctionGraph(outputs=graph_replace(variables, data, strict=False), clone=True)
+    children = graph_replace(variables, {**data, **given}, strict=False)
+    graph = FunctionGraph(outputs=children, clone=True, copy_inputs=False)
     draw_right(graph)
     cuts = find_cuts(model) if inside else []
     for i in reversed([i for i, rv in enumerate(variables) if rv in cuts]):  # children first: these have drawn parents
@@ -104,8 +106,13 @@ def _arrange(draw: pt.TensorVariable, transform: Transform) -> Any:
     return pt.take_along_axis(draw, order if ordered.ascending else order[..., ::-1], axis=-1)
 
 
-def batch(outputs: list[Any], n: int) -> tuple[list[Any], int]:
-    """Give a forward graph a leading axis of n independent draws; return the new outputs, and how many draws they are.
+def batch(
+    outputs: list[Any], n: int, inputs: Mapping[Any, np.ndarray] | None = None, by_row: bool = False
+) -> tuple[list[Any], int, list[Any]]:
+    """Give a forward graph a leading axis of n independent draws.
+
+    ``inputs`` are those of the graph, each with a possible value.  All draws share them, or, if they are ``by_row``,
+    each draw has its own.  Returns the new outputs, how many draws they are, and the new inputs.
 
     Every random node is drawn with its own fixed shape after the new axis, with the parameters of the same row.
     Nothing is left to PyTensor's own rule for vectorising random variables, which draws wrong shapes when only the
@@ -115,10 +122,12 @@ def batch(outputs: list[Any], n: int) -> tuple[list[Any], int]:
     """
     graph = FunctionGraph(outputs=_inline(outputs), clone=False)
     random_nodes = [node for node in graph.toposort() if isinstance(node.op, RandomVariable)]
-    shapes = dict(zip(random_nodes, shapes_of([node.outputs[1] for node in random_nodes]), strict=True))
+    inputs = inputs or {}
+    shapes = dict(zip(random_nodes, shapes_of([node.outputs[1] for node in random_nodes], inputs), strict=True))
     lengths = set(itertools.chain.from_iterable(shapes.values()))
     n = next(size for size in itertools.count(n) if size not in lengths)
-    mapped: dict[Any, Any] = {}
+    of_rows = [one.type.clone(shape=(n, *one.type.shape))(name=one.name) for one in inputs] if by_row else list(inputs)
+    mapped: dict[Any, Any] = dict(zip(inputs, of_rows, strict=True)) if by_row else {}
     generators: set[Any] = set()
     for node in graph.toposort():
         if isinstance(node.op, RandomVariable):
@@ -129,12 +138,12 @@ def batch(outputs: list[Any], n: int) -> tuple[list[Any], int]:
         else:
             continue
         mapped.update(zip(node.outputs, new, strict=True))
-    return [_with_axis(output, mapped, n) for output in graph.outputs], n
+    return [_with_axis(output, mapped, n) for output in graph.outputs], n, of_rows
 
 
 def _inline(outputs: list[Any]) -> list[Any]:
     """Open up PyMC's composite distributions until only elementary random nodes are left."""
-    graph = FunctionGraph(outputs=lower_xtensor(outputs), clone=True)
+    graph = FunctionGraph(outputs=lower_xtensor(outputs), clone=True, copy_inputs=False)
     write_out_inner(graph, lambda node: isinstance(node.op, SymbolicRandomVariable))
     # Loops that draw random numbers are replaced by their steps: PyTensor cannot vectorise these loops.
     for node in graph.toposort():
@@ -177,9 +186,10 @@ def _write_out(node: Apply) -> list[Any]:
     return [*(pt.stack(values) if values else None for values in [*states, *collected]), *generators]
 
 
-def shapes_of(variables: list[Any]) -> list[tuple[int, ...]]:
-    """Evaluate shapes; in a PyMC model they do not depend on the values drawn."""
-    shapes = compile_interpreted([], [variable.shape for variable in variables])()
+def shapes_of(variables: list[Any], inputs: Mapping[Any, np.ndarray] | None = None) -> list[tuple[int, ...]]:
+    """Evaluate shapes, given values of inputs; in a PyMC model they do not depend on the values drawn."""
+    inputs = inputs or {}
+    shapes = compile_interpreted(list(inputs), [variable.shape for variable in variables])(*inputs.values())
     return [tuple(int(length) for length in shape) for shape in shapes]
 
 

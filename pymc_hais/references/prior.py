@@ -52,6 +52,13 @@ def _is_beyond(value: np.ndarray, transform: str) -> np.ndarray:
     return np.isinf(value) | (is_outside & (transform in _OF_EXPONENTIALS))
 
 
+def _clip(value: np.ndarray, transform: str) -> np.ndarray:
+    """Move elements that are beyond what floating point can hold to the edge of it."""
+    beyond = _is_beyond(value, transform) | np.isnan(value)
+    edge = np.clip(np.nan_to_num(value, nan=0.0, posinf=np.inf, neginf=-np.inf), -_LARGEST, _highest(transform))
+    return np.where(beyond, edge, value)
+
+
 def _highest(transform: str) -> float:
     """Return the highest value that floating point holds: exp(-36) is the smallest distance from one."""
     return _LARGEST if transform in ("", "log") else 36.0
@@ -88,14 +95,9 @@ class PriorSampler:
         """
         with self._drawing:  # calls in other threads would draw from the same random states
             values = self._draw(n, seed)
-        clipped = np.zeros(n, dtype=bool)
-        result = []
-        for transform, value in zip(self.transforms, values, strict=True):
-            beyond = _is_beyond(value, transform) | np.isnan(value)
-            edge = np.clip(np.nan_to_num(value, nan=0.0, posinf=np.inf, neginf=-np.inf), -_LARGEST, _highest(transform))
-            result.append(np.where(beyond, edge, value))
-            clipped |= _any(beyond)
-        return result, clipped
+        drawn = list(zip(values, self.transforms, strict=True))
+        clipped = np.any([_any(_is_beyond(*one) | np.isnan(one[0])) for one in drawn], axis=0)
+        return [_clip(*one) for one in drawn], clipped
 
     def _draw(self, n: int, seed: int) -> list[np.ndarray]:
         reseed_rngs(self._rngs, seed)
@@ -166,6 +168,48 @@ class PriorSampler:
         ).T
 
 
+@dataclass
+class GivenSampler:
+    """Draws of some free variables, unconstrained, one for each row of values that others have."""
+
+    transforms: list[str]
+    width: int  # K
+    batch_size: int
+    _function: Any
+    _single: Any  # of one row
+    _drawing: threading.Lock = field(default_factory=threading.Lock)
+
+    def draw(self, given: Sequence[np.ndarray], seed: int) -> tuple[np.ndarray, int]:
+        """Draw (n, K) given values (n, ...); NaN where PyMC cannot draw, and the number of these rows."""
+        size = self.batch_size
+        with self._drawing, np.errstate(all="ignore"):
+            for function in (self._function, self._single):
+                reseed_rngs(find_rng_nodes(function.maker.fgraph.outputs), seed)
+            parts = [self._draw_batch([one[i : i + size] for one in given]) for i in range(0, len(given[0]), size)]
+        drawn = np.concatenate(parts)
+        return drawn, int(np.isnan(drawn).any(axis=1).sum())
+
+    def _draw_batch(self, rows: list[np.ndarray]) -> np.ndarray:
+        n = len(rows[0])
+        if n == 1:
+            return self._draw_row([one[0] for one in rows])
+        try:
+            filled = [np.concatenate([one, np.repeat(one[:1], self.batch_size - n, axis=0)]) for one in rows]
+            return self._join(self._function(*filled))[:n]
+        except _UNDRAWN:
+            return np.concatenate([self._draw_batch([one[i : i + 1] for one in rows]) for i in range(n)])
+
+    def _draw_row(self, row: list[np.ndarray]) -> np.ndarray:
+        try:
+            return self._join([value[None] for value in self._single(*row)])
+        except _UNDRAWN:
+            return np.full((1, self.width), np.nan)
+
+    def _join(self, values: list[np.ndarray]) -> np.ndarray:
+        clipped = [_clip(value, transform) for value, transform in zip(values, self.transforms, strict=True)]
+        return np.concatenate([one.reshape(len(one), -1) for one in clipped], axis=1)
+
+
 @untraced
 def build_prior(model: pm.Model, containers: Sequence[str] = (), inside: bool = False) -> PriorSampler:
     """Compile the forward sampler of a model's free variables, with values of its own for containers that may vary.
@@ -184,7 +228,7 @@ def build_prior(model: pm.Model, containers: Sequence[str] = (), inside: bool = 
     shapes = [np.shape(value) for value in _draw_once(single, list(data.values()), model)]
     function, batch_size = single, 1
     try:
-        batched, n = batch(outputs, _BATCH)
+        batched, n, _ = batch(outputs, _BATCH, dict(zip(arguments, data.values(), strict=True)))
         candidate = compile_interpreted(arguments, batched)
         with np.errstate(divide="ignore", over="ignore"):
             calls = [candidate(*data.values()) for _ in range(2)]
@@ -194,15 +238,51 @@ def build_prior(model: pm.Model, containers: Sequence[str] = (), inside: bool = 
         pass
     return PriorSampler(
         names=[rv.name for rv in variables],
-        transforms=[
-            getattr(transform, "name", "") if keeps_all(rv, model.rvs_to_values[rv], transform) else ""
-            for rv, transform in ((rv, model.rvs_to_transforms[rv]) for rv in variables)
-        ],
+        transforms=[_name_lossless(model, rv) for rv in variables],
         batch_size=batch_size,
         _function=function,
         _rngs=find_rng_nodes(function.maker.fgraph.outputs),
         _data=data,
     )
+
+
+@untraced
+def build_given(
+    model: pm.Model, variables: Sequence[Any], shapes: Sequence[tuple[int, ...]], given: Mapping[Any, np.ndarray]
+) -> GivenSampler:
+    """Compile draws of free variables, given those that they depend on.
+
+    Parameters
+    ----------
+    shapes : sequence of tuple
+        Of the variables, unconstrained.
+    given : dict
+        What they depend on -> possible values.
+    """
+    symbols = {rv: rv.type(name=rv.name) for rv in model.free_RVs if rv not in variables}
+    outputs = forward_graph(model, given=symbols)
+    known = {symbols[rv]: value for rv, value in given.items()}
+    single = compile_interpreted(list(known), outputs)
+    function, batch_size = single, 1
+    with contextlib.suppress(Exception):  # as in build_prior
+        batched, n, of_rows = batch(outputs, _BATCH, known, by_row=True)
+        candidate = compile_interpreted(of_rows, batched)
+        rows = [np.stack([one] * n) for one in given.values()]
+        if _is_batch([candidate(*rows) for _ in range(2)], list(shapes), n):
+            function, batch_size = candidate, n
+    return GivenSampler(
+        transforms=[_name_lossless(model, rv) for rv in variables],
+        width=sum(int(np.prod(shape)) for shape in shapes),
+        batch_size=batch_size,
+        _function=function,
+        _single=single,
+    )
+
+
+def _name_lossless(model: pm.Model, rv: Any) -> str:
+    """Name a variable's transform; "" for none, or for one that may cut something off."""
+    transform = model.rvs_to_transforms[rv]
+    return getattr(transform, "name", "") if keeps_all(rv, model.rvs_to_values[rv], transform) else ""
 
 
 @np.errstate(all="ignore")  # draws beyond the range of floating point

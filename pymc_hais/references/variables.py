@@ -190,7 +190,7 @@ def _check_space(second: pm.Model) -> None:
 def _draw(outputs: list[Any]) -> list[np.ndarray]:
     outputs = replace_rng_nodes(outputs)
     try:
-        batched, n = batch(outputs, _TRIED)
+        batched, n, _ = batch(outputs, _TRIED)
         rows = _call(batched, 1)
         if all(row.shape == (n,) for row in rows):
             return rows

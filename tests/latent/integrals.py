@@ -35,13 +35,15 @@ def assert_exact(model, owners, width=0.3):
 
     for _ in range(3):
         theta = width * rng.normal(size=found.layout.n_dims)
-        arrays = found.compute(theta[None])
-        x = found.complete(theta, rng)
-        for away in (0.0, 0.1 * rng.normal(size=x.size)):  # another x, of the same theta
-            there = x.copy()
-            there[found.solution.places] += np.broadcast_to(away, x.shape)[found.solution.places]
-            (log_conditional,) = found.solution.log_density(arrays, there[None, found.solution.places])
-            joint = of_whole(found.whole.unflatten(there))
+        for away in (0.0, 0.1):  # another x, of the same theta
+            x, one, log_conditional = theta, found, 0.0
+            while one is not None:
+                arrays, places = one.compute(x[None]), one.solution.places
+                x = one.add_own(x, rng)
+                x[places] += away * rng.normal(size=places.size)
+                log_conditional += one.solution.log_density(arrays, x[None, places])[0]
+                one = one.before
+            joint = of_whole(found.whole.unflatten(x))
             np.testing.assert_allclose(value(theta), joint - log_conditional, rtol=1e-7, atol=1e-9)
     slope = of_rest(found.layout.unflatten(theta))[1]
     steps = 1e-5 * np.eye(theta.size)

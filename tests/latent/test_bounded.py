@@ -224,15 +224,6 @@ def test_what_is_not_proven_stays(name):
     assert integrate(OTHERS[name]()) is None
 
 
-def test_most_elements_are_integrated_out_first():
-    """Of whatever kind: conjugate probabilities, and not fewer covariates."""
-    with pm.Model() as model:
-        p, x = pm.Beta("p", pm.HalfNormal("a"), 2.0, shape=30), pm.Uniform("x", shape=12)
-        pm.Binomial("n", 9, p, observed=np.arange(30) % 10)
-        pm.Normal("y", pm.Normal("slope") * x, 1.0, observed=Y[:12])
-    assert integrate(model).owners == ("p",)
-
-
 @pytest.fixture(scope="module")
 def one_scale():
     """A frontier with one unknown scale, and log Z by a sum."""
