@@ -86,6 +86,20 @@ def unnormalised_priors(model: pm.Model) -> list[str]:
     return [rv.name for rv in model.free_RVs if rv.name in doubtful or not keeps_all(rv, values[rv], transforms[rv])]
 
 
+def find_leaves(model: pm.Model) -> set[str]:
+    """Name the free variables on which neither data nor potentials depend, nor a prior that may not be normalised.
+
+    Some data have one density with those that are missing (``pm.ZeroInflatedPoisson``): these stay together.
+    """
+    data = [*model.observed_RVs, *model.potentials]
+    if not data:
+        return set()
+    doubtful = {*unnormalised_priors(model), *improper_priors(model)}
+    stays = [rv for rv in model.free_RVs if rv.name in doubtful or not set(rv.owner.outputs).isdisjoint(data)]
+    used = set(ancestors([*data, *stays]))
+    return {rv.name for rv in model.free_RVs if rv not in used}
+
+
 def find_cuts(model: pm.Model) -> list[Any]:
     """Return the free variables that a transform cuts off between bounds where their prior has a known mass."""
     values, transforms = model.rvs_to_values, model.rvs_to_transforms

@@ -10,9 +10,9 @@ from typing import Any
 from pymc_hais.density import Model, ModelIdentity, identify
 from pymc_hais.engines import renew
 from pymc_hais.latent.integrated import Integrated, integrate, may_integrate
+from pymc_hais.problem.leaves import has_leaves, take_leaves
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import Gaussian, StudentT
-from pymc_hais.references.leaves import has_leaves, take_leaves
 
 _log = logging.getLogger("pymc.hais")
 

@@ -12,14 +12,14 @@ from typing import Any, Self
 import numpy as np
 import pymc as pm
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import graph_inputs
+from pytensor.graph.traversal import ancestors, graph_inputs
 
 from pymc_hais.core.messages import quoted
 from pymc_hais.density.compat import Function, find_rng_nodes, reseed_rngs
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.containers import arguments_for
 from pymc_hais.density.facts import keeps_all
-from pymc_hais.density.layout import Layout, free_variables
+from pymc_hais.density.layout import Layout, free_variables, on_position
 from pymc_hais.density.outputs import build_outputs
 from pymc_hais.references.base import UnusablePriorError
 from pymc_hais.references.forward import batch, forward_graph
@@ -172,6 +172,7 @@ class PriorSampler:
 class GivenSampler:
     """Draws of some free variables, unconstrained, one for each row of values that others have."""
 
+    given: list[Any]  # the others
     transforms: list[str]
     width: int  # K
     batch_size: int
@@ -247,30 +248,28 @@ def build_prior(model: pm.Model, containers: Sequence[str] = (), inside: bool = 
 
 
 @untraced
-def build_given(
-    model: pm.Model, variables: Sequence[Any], shapes: Sequence[tuple[int, ...]], given: Mapping[Any, np.ndarray]
-) -> GivenSampler:
-    """Compile draws of free variables, given those that they depend on.
-
-    Parameters
-    ----------
-    shapes : sequence of tuple
-        Of the variables, unconstrained.
-    given : dict
-        What they depend on -> possible values.
-    """
-    symbols = {rv: rv.type(name=rv.name) for rv in model.free_RVs if rv not in variables}
+def build_given(model: pm.Model, layout: Layout, variables: Sequence[Any]) -> GivenSampler:
+    """Compile draws of free variables, given those that they depend on: others that have draws of their own."""
+    others = [rv for rv in model.free_RVs if rv not in variables]
+    used = set(ancestors(variables))
+    given = [rv for rv in others if rv in used] or others[:1]  # one at least: it says how many draws are wanted
+    point = model.initial_point()
+    position, graphs = on_position(model, layout, model.replace_rvs_by_values(given))
+    start = compile_interpreted([position], graphs)(layout.flatten([np.asarray(point[one]) for one in layout.names]))
+    symbols = {rv: rv.type(name=rv.name) for rv in others}
+    known = dict(zip([symbols[rv] for rv in given], start, strict=True))
     outputs = forward_graph(model, given=symbols)
-    known = {symbols[rv]: value for rv, value in given.items()}
+    shapes = [layout.shapes[layout.owners.index(rv.name)] for rv in variables]
     single = compile_interpreted(list(known), outputs)
     function, batch_size = single, 1
     with contextlib.suppress(Exception):  # as in build_prior
         batched, n, of_rows = batch(outputs, _BATCH, known, by_row=True)
         candidate = compile_interpreted(of_rows, batched)
-        rows = [np.stack([one] * n) for one in given.values()]
-        if _is_batch([candidate(*rows) for _ in range(2)], list(shapes), n):
+        rows = [np.stack([one] * n) for one in start]
+        if _is_batch([candidate(*rows) for _ in range(2)], shapes, n):
             function, batch_size = candidate, n
     return GivenSampler(
+        given=given,
         transforms=[_name_lossless(model, rv) for rv in variables],
         width=sum(int(np.prod(shape)) for shape in shapes),
         batch_size=batch_size,

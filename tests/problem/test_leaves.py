@@ -11,7 +11,7 @@ from scipy.stats import kstest, norm, t
 
 import pymc_hais
 from pymc_hais.problem.kept import find_integrated
-from pymc_hais.references.leaves import has_leaves, take_leaves
+from pymc_hais.problem.leaves import has_leaves, take_leaves
 
 RNG = np.random.default_rng(1)
 N = 40
@@ -101,6 +101,8 @@ MODELS = {
 }
 
 
+@pytest.mark.every(3)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_density_is_that_of_all_others(name):
     build, expected = MODELS[name]
