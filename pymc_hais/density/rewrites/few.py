@@ -12,15 +12,17 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as scalars
-from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All, Sum
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_hais.density.compat import CheckParameterValue
 from pymc_hais.density.rewrites.elementwise import log_of_positive
-from pymc_hais.density.rewrites.graphs import axes_of, behind_dims, count, is_float, scalar_op, spread_out
+from pymc_hais.density.rewrites.gradients import Incomplete
+from pymc_hais.density.rewrites.graphs import axes_of, behind_dims, count, dimshuffled, is_float, scalar_op, spread_out
 
 #: The most terms that a summand is written as.
 _MOST_TERMS = 12
@@ -57,6 +59,48 @@ def local_sum_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
         return pt.add(*sums) if len(sums) > 1 else sums[0]
 
     return sum_apart(node, sum_of)
+
+
+@node_rewriter([Sum])
+def local_sum_of_costly_choice(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
+    """Evaluate incomplete functions for those elements alone that they are chosen for, such as censored data."""
+    (x,) = node.inputs
+    choice = unchecked(x)
+    if not isinstance(scalar_op(choice), scalars.Switch) or len(axes_of(node)) < x.type.ndim:
+        return None
+    condition, *branches = choice.owner.inputs
+    shape = choice.type.shape
+    if not isinstance(condition, Constant) or condition.data.shape != shape or condition.data.all():
+        return None
+    if not any(one.owner is not None and isinstance(one.owner.op, Incomplete) for one in ancestors(branches)):
+        return None
+    masks = condition.data.astype(bool), ~condition.data.astype(bool)
+    parts = [node.op(_take(one, mask, {})) for one, mask in zip(branches, masks, strict=True) if mask.any()]
+    total = pt.add(*parts, 0.0).astype(node.outputs[0].type.dtype)
+    return [total if choice is x else x.owner.op(total, *x.owner.inputs[1:])]
+
+
+def _take(x: Any, mask: np.ndarray, known: dict[Any, Any]) -> Any:
+    """Write the elements of a mask (n,) of a variable, made of those of what it is computed from element by element."""
+    if x in known:
+        return known[x]
+    dims = [dim for dim, is_one in enumerate(x.type.broadcastable) if not is_one]
+    node, shape = x.owner, mask.shape
+    if not dims:
+        found = dimshuffled(x, ["x"])
+    elif isinstance(x, Constant):
+        found = pt.constant(np.broadcast_to(x.data, shape)[mask], dtype=x.type.dtype)
+    elif node is not None and isinstance(node.op, Elemwise) and len(node.outputs) == 1:
+        found = node.op(*(_take(one, mask, known) for one in node.inputs))
+    elif node is not None and isinstance(node.op, Incomplete):
+        found = Incomplete(function=node.op.function)(*(_take(one, mask, known) for one in node.inputs))
+    elif node is not None and isinstance(node.op, CheckParameterValue):
+        found = node.op(_take(node.inputs[0], mask, known), *node.inputs[1:])
+    else:
+        indices = np.nonzero(mask)
+        found = x.dimshuffle(dims)[tuple(indices[dim] for dim in dims)]
+    known[x] = found
+    return found
 
 
 def unchecked(x: Any) -> Any:

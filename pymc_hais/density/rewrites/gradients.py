@@ -3,6 +3,8 @@
 Those of normal densities whose covariance depends on parameters take the inverse of one Cholesky factor; that of the
 logarithm of a sum of exponentials is the softmax that its own terms make.  That of eigenvectors divides by differences
 of eigenvalues: where these are equal, as those of a covariance of low rank are, rounding would decide on it.
+Incomplete gamma and beta functions are differentiated by their parameters in two more evaluations: PyTensor's series
+take half a minute to compile, and JAX does not have them.
 """
 
 from collections.abc import Sequence
@@ -28,13 +30,18 @@ from pymc_hais.density.compat import Cholesky, Eigh, SolveTriangular
 from pymc_hais.density.rewrites.graphs import (
     axes_of,
     core_op,
+    is_float,
     is_one_matrix,
+    is_whole,
     scalar_op,
     squared,
     with_order,
     without_batch,
 )
 from pymc_hais.density.rewrites.matrices import scaled_constant
+
+#: Terms, at most, in place of an incomplete beta function.
+_MOST_TERMS = 12
 
 
 class InverseFactor(SymbolicOp):
@@ -198,6 +205,62 @@ class DirectLogAddExp(LogAddExp):
         largest = pt.switch(pt.isinf(largest), 0.0, largest)
         terms = [pt.exp(x - largest) for x in inputs]
         return [gradient / pt.add(*terms) * term for term in terms]
+
+
+class Incomplete(WrittenOut):
+    """An incomplete gamma function of (k, x) or beta function of (a, b, x), whose parameters are positive."""
+
+    __props__ = ("function",)
+    function: Any
+
+    def build_inner_graph(self, *inputs: TensorVariable) -> list[Any]:
+        """Write the function out."""
+        return [self.function(*inputs)]
+
+    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], output_gradients: Sequence[Any]) -> list[Any]:
+        """Divide differences of the function by those of a parameter; x has PyTensor's own derivative."""
+        *parameters, x = inputs
+        value = self.function(*map(Held(), parameters), x)
+        of_x = pytensor.grad(None, x, known_grads={value: output_gradients[0]})
+        found = []
+        for i, own in enumerate(parameters):
+            # In units of the width that the distribution has in a large parameter; the cube root balances errors.
+            step = np.finfo(own.type.dtype).eps ** (1 / 3) * own / pt.sqrt(1.0 + own)
+            ends = [
+                self.function(*(end if i == j else one for j, one in enumerate(inputs)))
+                for end in (own + step, own - step)
+            ]
+            slopes = output_gradients[0] * (ends[0] - ends[1]) / (2.0 * step)
+            spread = [dim for dim, is_one in enumerate(own.type.broadcastable) if is_one]
+            found.append(slopes.sum(axis=spread, keepdims=True) if spread else slopes)
+        return [*found, of_x]
+
+
+@node_rewriter([pt.gammainc, pt.gammaincc, pt.betainc])
+def local_incomplete(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
+    """Exchange the gradient of an incomplete function whose parameters vary; or write it as a finite sum."""
+    *parameters, x = node.inputs
+    if all(isinstance(one, Constant) for one in parameters) or not all(map(is_float, node.inputs)):
+        return None
+    last = parameters[-1]
+    if isinstance(last, Constant) and is_whole(last) and 1 <= last.data.min() <= last.data.max() <= _MOST_TERMS:
+        total = _finite_sum(parameters[0], last.data, x)
+    else:
+        total = Incomplete(function=node.op)(*node.inputs)
+    return [total.astype(node.outputs[0].type.dtype)]
+
+
+def _finite_sum(a: Any, b: np.ndarray, x: Any) -> Any:
+    """Write the beta function of whole numbers b: what is below a negative binomial count (DLMF 8.17).
+
+    ``I_x(a, b) = x^a sum_j a (a + 1) ... (a + j - 1) / j! (1 - x)^j`` with j < b.
+    """
+    term: Any = 1.0
+    total: Any = pt.ones(b.shape)
+    for j in range(1, int(b.max())):
+        term = term * (a + (j - 1)) / j * (1.0 - x)
+        total = total + pt.switch(b > j, term, 0.0)
+    return pt.exp(a * pt.log(x)) * total
 
 
 class SmoothEigh(Eigh):
