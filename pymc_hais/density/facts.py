@@ -65,9 +65,15 @@ def improper_priors(model: pm.Model) -> dict[str, str]:
     return {rv.name: kind for rv, kind in kinds.items() if kind and find_markov(rv) is None}
 
 
+def flat_names(model: pm.Model) -> list[str]:
+    """Name the free variables without a normalised density."""
+    flat = [rv.name for rv in model.free_RVs if isinstance(distribution_of(rv), FlatDiscreteRV)]
+    return [*improper_priors(model), *flat]
+
+
 def is_unnormalised(model: pm.Model) -> bool:
     """Whether log Z of a model is a log partition function: a variable has no normalised density."""
-    return bool(improper_priors(model)) or any(isinstance(distribution_of(rv), FlatDiscreteRV) for rv in model.free_RVs)
+    return bool(flat_names(model))
 
 
 def custom_names(model: pm.Model) -> list[str]:
@@ -94,7 +100,7 @@ def find_leaves(model: pm.Model) -> set[str]:
     data = [*model.observed_RVs, *model.potentials]
     if not data:
         return set()
-    doubtful = {*unnormalised_priors(model), *improper_priors(model)}
+    doubtful = {*unnormalised_priors(model), *flat_names(model)}
     stays = [rv for rv in model.free_RVs if rv.name in doubtful or not set(rv.owner.outputs).isdisjoint(data)]
     used = set(ancestors([*data, *stays]))
     return {rv.name for rv in model.free_RVs if rv not in used}

@@ -207,8 +207,11 @@ class GivenSampler:
             return np.full((1, self.width), np.nan)
 
     def _join(self, values: list[np.ndarray]) -> np.ndarray:
-        clipped = [_clip(value, transform) for value, transform in zip(values, self.transforms, strict=True)]
-        return np.concatenate([one.reshape(len(one), -1) for one in clipped], axis=1)
+        drawn = []
+        for value, transform in zip(values, self.transforms, strict=True):
+            is_none = np.isnan(value) if transform in _OF_EXPONENTIALS else ~np.isfinite(value)
+            drawn.append(np.where(is_none, np.nan, _clip(value, transform)).reshape(len(value), -1))
+        return np.concatenate(drawn, axis=1)
 
 
 @untraced

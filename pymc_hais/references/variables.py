@@ -11,11 +11,12 @@ from pymc.distributions.custom import CustomDistRV, CustomSymbolicDistRV
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.core.messages import quoted
-from pymc_hais.density import custom_names, improper_priors, unnormalised_densities
+from pymc_hais.density import custom_names, unnormalised_densities
 from pymc_hais.density.compat import Transform, find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data
+from pymc_hais.density.facts import flat_names
 from pymc_hais.density.layout import Layout
-from pymc_hais.density.sites.variables import FlatDiscreteRV, is_discrete
+from pymc_hais.density.sites.variables import is_discrete
 from pymc_hais.references.base import Direct, Draws
 from pymc_hais.references.forward import batch, is_outside, shapes_of
 from pymc_hais.references.model import logp_at
@@ -162,9 +163,8 @@ def _check_density(second: pm.Model) -> None:
             second.logp(rv)
         except (NotImplementedError, ValueError) as error:
             raise ValueError(f"The reference of `{rv.name}` has no log density of its own: {error}") from error
-    flat = [rv.name for rv in second.free_RVs if isinstance(rv.owner.op, FlatDiscreteRV)]
     doubtful = [name for name in unnormalised_densities(second) if name not in custom_names(second)]
-    suspects = [*improper_priors(second), *flat, *doubtful]
+    suspects = [*flat_names(second), *doubtful]
     if suspects:
         raise ValueError(
             f"The reference of `{suspects[0]}` may not integrate to one in PyMC, which would move log Z: pass "

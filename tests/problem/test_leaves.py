@@ -190,6 +190,7 @@ DOUBTFUL = {
     "user's own density": lambda a: pm.CustomDist("x", a, logp=lambda x, a: -((x - a) ** 2)),
     "a part of a distribution": lambda a: pm.Normal("x", a, transform=pm.distributions.transforms.log, initval=1.0),
     "no distribution": lambda a: pm.Flat("x") + a,
+    "no discrete distribution": lambda a: pymc_hais.FlatDiscrete("x", 0, 1) + a,
     "period": lambda a: pm.VonMises("x", a, 1.0),
 }  # fmt: skip
 
