@@ -1,14 +1,18 @@
 """Models at one point: the density without free variables, and that of the prior where some variables are tested."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.core.messages import quoted, shown
+from pymc_hais.density.compiling import compile_interpreted
 from pymc_hais.density.facts import discrete_names, improper_priors, unnormalised_priors
-from pymc_hais.density.layout import Layout
+from pymc_hais.density.layout import Layout, on_position
 from pymc_hais.density.outputs import build_unconstrain
 
 
@@ -38,6 +42,22 @@ def evaluate_data_terms(model: pm.Model, names: Sequence[str] | None) -> dict[st
     chosen = [one for one in model.observed_RVs if names is None or one.name in names]
     values = model.compile_logp(vars=chosen, sum=False)({})
     return {one.name: np.asarray(value) for one, value in zip(chosen, values, strict=True)}
+
+
+def start_of(frozen: pm.Model, layout: Layout) -> dict[Any, np.ndarray]:
+    """Return the values that the free variables of a frozen model have where PyMC starts."""
+    point, variables = frozen.initial_point(), [frozen[owner] for owner in layout.owners]
+    position, outputs = on_position(frozen, layout, frozen.replace_rvs_by_values(variables))
+    values = compile_interpreted([position], outputs)(layout.flatten([np.asarray(point[one]) for one in layout.names]))
+    return dict(zip(variables, values, strict=True))
+
+
+def log_density_at(variables: Sequence[Any], values: Mapping[Any, np.ndarray]) -> Any:
+    """Write the log density of random variables at these values, as a graph of those that they depend on."""
+    fixed = {rv: rv.type.filter_variable(pt.constant(values[rv], dtype=rv.dtype)) for rv in variables}
+    terms = [pm.logp(rv, value, warn_rvs=False) for rv, value in fixed.items()]
+    total: Any = pt.add(*(pt.as_tensor(one, allow_xtensor_conversion=True).sum() for one in terms), 0.0)
+    return graph_replace([total], fixed, strict=False)[0]
 
 
 def read_point(model: pm.Model, point: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:

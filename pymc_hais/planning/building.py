@@ -1,7 +1,7 @@
 """A model -> the search for its start: compiled for the first reference, without running anything."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -70,24 +70,22 @@ def compile_integrated(
     else:
         is_plain = _starts_any_model(start.reference) and is_geometric(start.path) and start.points is None
         is_asked = is_plain and not (runner.compiler.kernel.constraints or is_compiled)
-    found = find_integrated(model) if is_asked else None
+    ways: Iterable[Integrated] = find_integrated(model) if is_asked else ()
     if start.plan is not None and is_asked:
         kept = start.plan.made.layout.owners
         gone = [rv.name for rv in model.free_RVs if rv.name not in kept]
-        while found is not None and set(found.owners) != set(gone):
-            found = found.before
-        if found is None:
+        ways = [found for found in ways if set(found.owners) == set(gone)]
+        if not ways:
             raise ValueError(
                 f"The model is another one than that of `plan`: its run sampled {quoted(kept)} alone, and that "
                 f"{quoted(gone)} can be integrated out of this model is not proven. Leave the plan out."
             )
-    while found is not None:
+    for found in ways:
         search = compile_start(found.model, start, runner)
         drawn = search.problem.reference.draw(CHUNK, runner.seeds.of(Use.INTEGRATED))
         if start.plan is not None or found.holds(drawn.positions[~drawn.clipped]):
             _log.info(f"Integrated out exactly: [{', '.join(found.owners)}]")
             return search, found
-        found = found.before
     search = compile_start(model, start, runner)
     return search, Unchanged(model, search.problem.layout)
 

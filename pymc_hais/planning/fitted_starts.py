@@ -58,28 +58,34 @@ def fit_to_pilot(search: Search) -> Trial | str:
         return tried
     if not is_ours:
         return tried.scout()
+    tried = _or_better(tried, search)
     if (reason := _reason_against(tried, best)) is not None:
         return reason
-    tried = _or_shorter(tried, search)
     if tried.length * _variance_beside(tried, best) >= best.length:
         return _keep_in_reserve(tried, search)
     return _accept(tried.scout(), search)
 
 
-def _or_shorter(tried: Trial, search: Search) -> Trial:
-    """Return the trial of a fit or, if its round would be long, of a fit to its own particles that needs less.
+def _or_better(tried: Trial, search: Search) -> Trial:
+    """Return the trial of a fit or, if another one pays, of a fit to its own particles that is better.
 
-    These particles usually descend from more draws than the first pilot's.
+    These particles usually descend from more draws than the first pilot's.  If the fit is a worse start than the first
+    one, and that would take long, the other one need not be better than the fit.
     """
     best, sampling = search.best, tried.runner.sampling
-    costs = tried.length * sampling.chains * sampling.draws
+    is_worse = _reason_against(tried, best) is not None
+    costs = (best if is_worse else tried).length * sampling.chains * sampling.draws
     if tried.problem.n_rows > 1 or costs < _LONG_ROUND * PILOT_PARTICLES * _NEAR_MOVES or not _has_time(tried):
         return tried
-    other = search.learn(
-        fit_to(tried.problem, tried.centres, tried.residuals, search.log_prior_mass), PilotNumber.FITTED_AGAIN
-    )
+    try:
+        again = fit_to(tried.problem, tried.centres, tried.residuals, search.log_prior_mass)
+    except np.linalg.LinAlgError:  # the particles are copies of a few
+        return tried
+    other = search.learn(again, PilotNumber.FITTED_AGAIN)
     if isinstance(other, str) or _reason_against(other, best) is not None:
         return tried
+    if is_worse:
+        return other
     misses = tried.pilots[0].log_z - other.pilots[0].log_z > tolerance(other.pilots[0], tried.pilots[0])
     needed, before = (one.length * _variance_beside(one, best) for one in (other, tried))
     return other if needed < before and not misses else tried

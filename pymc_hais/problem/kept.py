@@ -3,14 +3,14 @@
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 from pymc_hais.density import Model, ModelIdentity, identify
 from pymc_hais.engines import renew
 from pymc_hais.latent.integrated import Integrated, integrate, may_integrate
-from pymc_hais.problem.leaves import has_leaves, take_leaves
+from pymc_hais.problem.leaves import Leaves, has_leaves, take_leaves
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import Gaussian, StudentT
 
@@ -36,20 +36,26 @@ _changing = threading.Lock()
 _integrated: weakref.WeakKeyDictionary[Any, tuple[ModelIdentity, Integrated | None]] = weakref.WeakKeyDictionary()
 
 
-def find_integrated(model: Model) -> Integrated | None:
-    """Integrate variables out of a model, or find that an earlier call has done so."""
+def find_integrated(model: Model) -> Iterator[Integrated]:
+    """Integrate variables out of a model, or find that an earlier call has done so: most of them first, then fewer."""
     if not (may_integrate(model) or has_leaves(model)):
-        return None
+        return
     identity = identify(model)
     before = _integrated.get(model)
     if before is not None and identity is not None and not (identity.unreadable or before[0].difference(identity)):
-        return before[1]
-    first = _attempt(take_leaves, model)
-    found = _attempt(integrate, model, first) or first
-    if identity is not None:
-        with _changing:
-            _integrated[model] = identity, found
-    return found
+        found = before[1]
+    else:
+        leaves = _attempt(take_leaves, model)
+        found = _attempt(integrate, model, leaves) or leaves
+        if identity is not None:
+            with _changing:
+                _integrated[model] = identity, found
+    first = found
+    while found is not None:
+        yield found
+        first, found = found, found.before
+    if first is not None and isinstance(first.solution, Leaves) and (found := _attempt(integrate, model)):
+        yield found
 
 
 def _attempt(integrate: Callable[..., Integrated | None], *of: Any) -> Integrated | None:

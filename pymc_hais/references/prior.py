@@ -5,7 +5,7 @@ Never an ``initval``: a start that is not a prior draw gives a wrong Z without a
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -19,13 +19,18 @@ from pymc_hais.density.compat import Function, find_rng_nodes, reseed_rngs
 from pymc_hais.density.compiling import compile_interpreted, untraced
 from pymc_hais.density.containers import arguments_for
 from pymc_hais.density.facts import keeps_all
-from pymc_hais.density.layout import Layout, free_variables, on_position
+from pymc_hais.density.layout import Layout, free_variables
 from pymc_hais.density.outputs import build_outputs
+from pymc_hais.density.rewrites.graphs import sizes
+from pymc_hais.density.sites.terms import reached_from
+from pymc_hais.density.sites.variables import is_discrete
 from pymc_hais.references.base import UnusablePriorError
 from pymc_hais.references.forward import batch, forward_graph
 
 #: Draws made by one call of the batched forward graph.
 _BATCH = 500
+#: Numbers, at most, of the largest array that such a call makes.
+_MOST_NUMBERS = 2_000_000
 #: Give up on rejection when fewer than one joint draw in this many obeys the orderings.
 _MAX_REJECTION = 2000
 #: Draws from which the shapes are taken, at most.
@@ -174,37 +179,48 @@ class GivenSampler:
 
     given: list[Any]  # the others
     transforms: list[str]
-    width: int  # K
+    shapes: list[tuple[int, ...]]
+    are_whole: list[bool]
     batch_size: int
     _function: Any
     _single: Any  # of one row
     _drawing: threading.Lock = field(default_factory=threading.Lock)
 
-    def draw(self, given: Sequence[np.ndarray], seed: int) -> tuple[np.ndarray, int]:
-        """Draw (n, K) given values (n, ...); NaN where PyMC cannot draw, and the number of these rows."""
-        size = self.batch_size
-        with self._drawing, np.errstate(all="ignore"):
-            for function in (self._function, self._single):
-                reseed_rngs(find_rng_nodes(function.maker.fgraph.outputs), seed)
-            parts = [self._draw_batch([one[i : i + size] for one in given]) for i in range(0, len(given[0]), size)]
-        drawn = np.concatenate(parts)
-        return drawn, int(np.isnan(drawn).any(axis=1).sum())
+    def draw(self, given: Sequence[np.ndarray], seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw (n, K) given values (n, ...), and return where PyMC could not (n,).
 
-    def _draw_batch(self, rows: list[np.ndarray]) -> np.ndarray:
+        There are NaN instead, or whole numbers that are the last ones without a gap.  Other NaN are draws that the
+        transforms cannot take.
+        """
+        size, seeds = self.batch_size, np.random.SeedSequence(seed).generate_state(2)
+        with self._drawing, np.errstate(all="ignore"):
+            for function, own in zip((self._function, self._single), seeds, strict=True):
+                reseed_rngs(find_rng_nodes(function.maker.fgraph.outputs), int(own))
+            parts = [self._draw_batch([one[i : i + size] for one in given]) for i in range(0, len(given[0]), size)]
+        drawn, failed = zip(*parts, strict=True)
+        return np.concatenate(drawn), np.concatenate(failed)
+
+    def _draw_batch(self, rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         n = len(rows[0])
         if n == 1:
-            return self._draw_row([one[0] for one in rows])
+            return self._draw_row([np.asarray(one[0]) for one in rows])
         try:
             filled = [np.concatenate([one, np.repeat(one[:1], self.batch_size - n, axis=0)]) for one in rows]
-            return self._join(self._function(*filled))[:n]
-        except _UNDRAWN:
-            return np.concatenate([self._draw_batch([one[i : i + 1] for one in rows]) for i in range(n)])
+            return self._join(self._function(*filled))[:n], np.zeros(n, dtype=bool)
+        except Exception:  # whatever an operation raises: the other rows have draws
+            drawn, failed = zip(*(self._draw_batch([one[i : i + 1] for one in rows]) for i in range(n)), strict=True)
+            return np.concatenate(drawn), np.concatenate(failed)
 
-    def _draw_row(self, row: list[np.ndarray]) -> np.ndarray:
+    def _draw_row(self, row: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         try:
-            return self._join([value[None] for value in self._single(*row)])
-        except _UNDRAWN:
-            return np.full((1, self.width), np.nan)
+            return self._join([value[None] for value in self._single(*row)]), np.zeros(1, dtype=bool)
+        except Exception:
+            instead = [np.full((1, *shape), 2.0**53 if whole else np.nan) for shape, whole in self._kinds]
+            return self._join(instead), np.ones(1, dtype=bool)
+
+    @property
+    def _kinds(self) -> Iterator[tuple[tuple[int, ...], bool]]:
+        return zip(self.shapes, self.are_whole, strict=True)
 
     def _join(self, values: list[np.ndarray]) -> np.ndarray:
         drawn = []
@@ -251,34 +267,29 @@ def build_prior(model: pm.Model, containers: Sequence[str] = (), inside: bool = 
 
 
 @untraced
-def build_given(model: pm.Model, layout: Layout, variables: Sequence[Any]) -> GivenSampler:
-    """Compile draws of free variables, given those that they depend on: others that have draws of their own."""
+def build_given(model: pm.Model, layout: Layout, variables: Sequence[Any], start: Mapping[Any, Any]) -> GivenSampler:
+    """Compile draws of free variables, given those that they depend on: others that have draws of their own.
+
+    ``start`` are possible values of all free variables.
+    """
     others = [rv for rv in model.free_RVs if rv not in variables]
     used = set(ancestors(variables))
     given = [rv for rv in others if rv in used] or others[:1]  # one at least: it says how many draws are wanted
-    point = model.initial_point()
-    position, graphs = on_position(model, layout, model.replace_rvs_by_values(given))
-    start = compile_interpreted([position], graphs)(layout.flatten([np.asarray(point[one]) for one in layout.names]))
     symbols = {rv: rv.type(name=rv.name) for rv in others}
-    known = dict(zip([symbols[rv] for rv in given], start, strict=True))
+    known = {symbols[rv]: start[rv] for rv in given}
     outputs = forward_graph(model, given=symbols)
     shapes = [layout.shapes[layout.owners.index(rv.name)] for rv in variables]
     single = compile_interpreted(list(known), outputs)
     function, batch_size = single, 1
+    n = min(_BATCH, _MOST_NUMBERS // max(sizes(reached_from(list(known), outputs)), default=1))
     with contextlib.suppress(Exception):  # as in build_prior
-        batched, n, of_rows = batch(outputs, _BATCH, known, by_row=True)
+        batched, n, of_rows = batch(outputs, max(n, 2), known, by_row=True)
         candidate = compile_interpreted(of_rows, batched)
-        rows = [np.stack([one] * n) for one in start]
+        rows = [np.stack([one] * n) for one in known.values()]
         if _is_batch([candidate(*rows) for _ in range(2)], shapes, n):
             function, batch_size = candidate, n
-    return GivenSampler(
-        given=given,
-        transforms=[_name_lossless(model, rv) for rv in variables],
-        width=sum(int(np.prod(shape)) for shape in shapes),
-        batch_size=batch_size,
-        _function=function,
-        _single=single,
-    )
+    transforms = [_name_lossless(model, rv) for rv in variables]
+    return GivenSampler(given, transforms, shapes, list(map(is_discrete, variables)), batch_size, function, single)
 
 
 def _name_lossless(model: pm.Model, rv: Any) -> str:

@@ -164,7 +164,7 @@ def test_discrete_leaves_leave_a_model_that_others_are_integrated_out_of():
         effect = pm.Normal("effect", 0.0, pm.HalfNormal("scale"), shape=12)
         pm.Normal("y", effect, 1.0, observed=X[:12])
         pm.Poisson("count", pt.exp(effect))
-    found = find_integrated(model)
+    found = next(find_integrated(model))
     assert found.owners == ("count", "effect")
     drawn = found.complete(np.zeros((5, 1)), np.random.default_rng(5))
     assert drawn.shape == (5, 25)
@@ -221,12 +221,70 @@ def rare(shift):
     return model
 
 
-def test_draws_that_pymc_cannot_make_are_missing(caplog):
+DRAWS = np.random.default_rng(2).normal(size=(100, 1))
+
+
+def test_draws_that_pymc_cannot_make_are_marked(caplog):
     found = take_leaves(rare(30.0))
-    flat = np.array([[0.0], [3.0], [-1.0], [4.0]])
     with caplog.at_level(logging.WARNING):
-        drawn = found.complete(flat, np.random.default_rng(1))
-    np.testing.assert_array_equal(np.isnan(drawn[:, 1:]).all(axis=1), [False, True, False, True])
+        drawn = found.complete(np.array([[0.0], [3.0], [-1.0], [4.0]]), np.random.default_rng(1))
+    np.testing.assert_array_equal((drawn[:, 1:] == 2.0**53).all(axis=1), [False, True, False, True])
     assert "could not draw `count` for 2 of 4 draws" in caplog.text
-    assert found.holds(np.random.default_rng(2).normal(size=(100, 1)))
-    assert not take_leaves(rare(60.0)).holds(np.random.default_rng(2).normal(size=(100, 1)))
+    assert found.holds(DRAWS)
+    assert not take_leaves(rare(60.0)).holds(DRAWS)
+
+
+def test_rows_are_drawn_one_by_one_where_another_one_cannot_be():
+    """A loop that draws random numbers is given numbers of its own, not those of NumPy's scalars."""
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), pm.HalfNormal("b")
+        pm.Normal("y", a, b, observed=X)
+        pm.GARCH11("volatile", omega=b, alpha_1=0.1, beta_1=0.2, initial_vol=b, steps=5)
+        pm.Poisson("count", pt.exp(8.0 * a))
+    found = take_leaves(model)
+    flat = np.zeros((501, 2))
+    flat[3, found.layout.names.index("a")] = 6.0
+    drawn = found.whole.unflatten(found.complete(flat, np.random.default_rng(1)))
+    assert np.flatnonzero(drawn["count"] == 2.0**53).tolist() == [3]
+    assert np.flatnonzero(np.isnan(drawn["volatile"]).any(axis=1)).tolist() == [3]
+
+
+BEYOND = {
+    "no mean": lambda a: pm.Normal("x", pt.log(1.0 + a)),
+    "a negative scale": lambda a: pm.Normal("x", 0.0, sigma=a),
+    "draws that a transform cannot take": lambda a: pm.Dirichlet("x", 0.02 * pt.exp(0.0 * a) * np.ones(3)),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_variables_without_a_density_or_draws_stay_and_others_are_integrated_out(name):
+    """Where a parameter is outside its domain the density is zero: it is not that of the model without the variable."""
+    with pm.Model() as model:
+        a = pm.Normal("a")
+        pm.Normal("y", a, observed=X)
+        BEYOND[name](a)
+        pm.Normal("z", pm.Normal("effect", 0.0, 1.0 + a**2, shape=12), 1.0, observed=X[:12])
+    leaves, *_, others = find_integrated(model)
+    assert leaves.owners == ("x", "effect")
+    assert not leaves.holds(DRAWS)
+    assert others.owners == ("effect",)
+
+
+def test_a_mode_has_the_mean_of_its_leaves():
+    with pm.Model() as model:
+        a = pm.Normal("a", 0.0, 5.0)
+        pm.Normal("y", a, observed=X)
+        pm.Normal("x", a, shape=2)
+        pm.Poisson("count", 9.0)
+    (middle,) = take_leaves(model).complete(np.array([[3.0]]))
+    assert np.abs(middle[1:3] - 3.0).max() < 4.5 / np.sqrt(200)
+    assert middle[3] == 9.0
+
+
+def test_large_leaves_are_drawn_a_few_at_a_time():
+    with pm.Model() as model:
+        a = pm.Normal("a")
+        pm.Normal("y", a, observed=X)
+        pm.MvNormal("x", a * np.ones(300), cov=np.eye(300) * pt.exp(a))
+    sampler = take_leaves(model).solution.sampler
+    assert 1 < sampler.batch_size < 40
