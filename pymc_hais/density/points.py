@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
-from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.core.messages import quoted, shown
@@ -50,14 +48,6 @@ def start_of(frozen: pm.Model, layout: Layout) -> dict[Any, np.ndarray]:
     position, outputs = on_position(frozen, layout, frozen.replace_rvs_by_values(variables))
     values = compile_interpreted([position], outputs)(layout.flatten([np.asarray(point[one]) for one in layout.names]))
     return dict(zip(variables, values, strict=True))
-
-
-def log_density_at(variables: Sequence[Any], values: Mapping[Any, np.ndarray]) -> Any:
-    """Write the log density of random variables at these values, as a graph of those that they depend on."""
-    fixed = {rv: rv.type.filter_variable(pt.constant(values[rv], dtype=rv.dtype)) for rv in variables}
-    terms = [pm.logp(rv, value, warn_rvs=False) for rv, value in fixed.items()]
-    total: Any = pt.add(*(pt.as_tensor(one, allow_xtensor_conversion=True).sum() for one in terms), 0.0)
-    return graph_replace([total], fixed, strict=False)[0]
 
 
 def read_point(model: pm.Model, point: object, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:

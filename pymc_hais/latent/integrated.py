@@ -6,12 +6,14 @@ in place of their priors and of the data that depend on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_hais.density.compiling import compile_interpreted, freeze_dims_and_data, untraced
@@ -189,6 +191,15 @@ def take_out(model: pm.Model, frozen: pm.Model, whole: Layout, solution: Solutio
     compute = batch_over_rows(position, outputs, compile_interpreted([position], outputs))
     width = max(solution.places.size, *sizes(reached_from([position], outputs)))
     return Integrated(frozen, layout, whole, solution, compute, width)
+
+
+def log_density_at(frozen: pm.Model, values: Mapping[Any, np.ndarray]) -> Any:
+    """Write the log density of random variables at these values, as a graph of those that they depend on."""
+    fixed = {rv: rv.type.filter_variable(pt.constant(value, dtype=rv.dtype)) for rv, value in values.items()}
+    given, free = find.terms_given(frozen, fixed)
+    terms = [pt.as_tensor(given(rv), allow_xtensor_conversion=True).sum() for rv in fixed]
+    total: Any = pt.add(*terms, 0.0)
+    return graph_replace([total], {symbol: rv for rv, symbol in free.items()}, strict=False)[0]
 
 
 def _compile(model: pm.Model, layout: Layout, graph: Any) -> Callable[[np.ndarray], float]:

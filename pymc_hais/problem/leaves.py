@@ -17,9 +17,9 @@ from pymc_hais.density import Model
 from pymc_hais.density.compiling import freeze_dims_and_data, untraced
 from pymc_hais.density.facts import find_leaves
 from pymc_hais.density.layout import build_layout
-from pymc_hais.density.points import log_density_at, start_of
+from pymc_hais.density.points import start_of
 from pymc_hais.latent.fields import place_of
-from pymc_hais.latent.integrated import Integrated, take_out
+from pymc_hais.latent.integrated import Integrated, log_density_at, take_out
 from pymc_hais.references.prior import GivenSampler, build_given
 
 _log = logging.getLogger("pymc.hais")
@@ -83,5 +83,5 @@ def take_leaves(model: Model) -> Integrated | None:
     leaves, start = [frozen[one] for one in owners], start_of(frozen, whole)
     sampler = build_given(frozen, whole, leaves, start)
     are_whole = np.repeat(sampler.are_whole, [whole.sizes[i] for i in numbers])
-    arrays = [*sampler.given, log_density_at(leaves, start)]
+    arrays = [*sampler.given, log_density_at(frozen, {rv: start[rv] for rv in leaves})]
     return take_out(model, frozen, whole, Leaves(owners, places, leaves, arrays, sampler, are_whole))
