@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
@@ -92,6 +93,14 @@ def check_mode(mode: object) -> None:
         ) from error
 
 
+_rewriting = logging.getLogger("pytensor.graph.rewriting.basic")
+
+
+def _is_told(record: logging.LogRecord) -> bool:
+    """Whether a user is told: not of PyTensor's rewrites that fail, as on a batch of triangular systems; it goes on."""
+    return not record.getMessage().startswith(("Rewrite failure", "node: ", "TRACEBACK", "Traceback"))
+
+
 @untraced
 def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     """Compile for PyTensor's NumPy interpreter: no waiting, and fast on whole batches.
@@ -110,8 +119,12 @@ def compile_interpreted(inputs: list[Any], outputs: list[Any]) -> Any:
     n_joined = sum(isinstance(getattr(node.op, "scalar_op", None), Add | Mul) for node in graph.apply_nodes)
     unwanted = (*NOT_INTERPRETED, *JOINS_TERMS) if n_joined >= _MOST_TERMS else NOT_INTERPRETED
     mode = get_mode("FAST_COMPILE").excluding(*unwanted)
-    with quiet_compilation():
-        function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
+    _rewriting.addFilter(_is_told)
+    try:
+        with quiet_compilation():
+            function = pm.compile(inputs, list(graph.outputs), mode=mode, on_unused_input="ignore")
+    finally:
+        _rewriting.removeFilter(_is_told)
     function.trust_input = True
     return OneAtATime(function)
 
