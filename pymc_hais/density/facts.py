@@ -93,17 +93,17 @@ def unnormalised_priors(model: pm.Model) -> list[str]:
 
 
 def find_leaves(model: pm.Model) -> set[str]:
-    """Name the free variables on which neither data nor potentials depend, nor a prior that may not be normalised.
+    """Name the free variables on which no data depend, no potential, and no prior that may not be normalised.
 
-    Some data have one density with those that are missing (``pm.ZeroInflatedPoisson``): these stay together.
+    There are none where no other variable would be left.  Missing outcomes that PyMC gives one density with the
+    observed ones (``pm.ZeroInflatedPoisson``) are no leaves.
     """
     data = [*model.observed_RVs, *model.potentials]
-    if not data:
-        return set()
     doubtful = {*unnormalised_priors(model), *flat_names(model)}
     stays = [rv for rv in model.free_RVs if rv.name in doubtful or not set(rv.owner.outputs).isdisjoint(data)]
     used = set(ancestors([*data, *stays]))
-    return {rv.name for rv in model.free_RVs if rv not in used}
+    leaves = {rv.name for rv in model.free_RVs if rv not in used}
+    return leaves if data and len(leaves) < len(model.free_RVs) else set()
 
 
 def find_cuts(model: pm.Model) -> list[Any]:

@@ -1,6 +1,6 @@
 """The flat vector <-> the model's named value variables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -105,6 +105,10 @@ class Layout:
             for value, size in zip(values, self.sizes, strict=True)
         ]
         return np.concatenate(parts, axis=-1)
+
+    def flatten_point(self, point: Mapping[str, Any]) -> np.ndarray:
+        """Join the values of a point, as PyMC names them, into (D,)."""
+        return self.flatten([np.asarray(point[name]) for name in self.names])
 
     def unflatten(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """Split (..., D) into a dictionary of arrays (..., *shape)."""

@@ -44,9 +44,9 @@ def evaluate_data_terms(model: pm.Model, names: Sequence[str] | None) -> dict[st
 
 def start_of(frozen: pm.Model, layout: Layout) -> dict[Any, np.ndarray]:
     """Return the values that the free variables of a frozen model have where PyMC starts."""
-    point, variables = frozen.initial_point(), [frozen[owner] for owner in layout.owners]
+    variables = [frozen[owner] for owner in layout.owners]
     position, outputs = on_position(frozen, layout, frozen.replace_rvs_by_values(variables))
-    values = compile_interpreted([position], outputs)(layout.flatten([np.asarray(point[one]) for one in layout.names]))
+    values = compile_interpreted([position], outputs)(layout.flatten_point(frozen.initial_point()))
     return dict(zip(variables, values, strict=True))
 
 

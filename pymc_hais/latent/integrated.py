@@ -141,17 +141,16 @@ def _is_candidate(rv: Any) -> bool:
 
 @untraced
 def integrate(model: pm.Model, before: Integrated | None = None) -> Integrated | None:
-    """Integrate variables out where a proof allows it, and out of what is left, others; None if it allows none.
+    """Integrate out the variables for which a proof allows it, one kind after the other; None if there are none.
 
-    Models with discrete variables stay as they are, and models that would have no variable left.  ``before`` is what is
-    integrated out of the model already.
+    A model with discrete variables stays as it is.  At least one variable is left.  ``before`` is an integral that
+    leaves the model in which others are looked for.
     """
     found, rest = before, model if before is None else before.model
-    while may_integrate(rest) and (more := _integrate_once(rest)):
+    used: set[Any] = set()  # by an integral: a proof does not read it
+    while any(_is_candidate(rv) for rv in rest.free_RVs if rv not in used) and (more := _integrate_once(rest)):
         found, rest = replace(more, before=found), more.model
-        integrals = set(ancestors(rest.potentials))  # no form is proven of what depends on the variables of an integral
-        if not any(_is_candidate(rv) for rv in rest.free_RVs if rv not in integrals):
-            break
+        used = set(ancestors(rest.potentials))
     return found
 
 
@@ -194,7 +193,7 @@ def take_out(model: pm.Model, frozen: pm.Model, whole: Layout, solution: Solutio
 
 
 def log_density_at(frozen: pm.Model, values: Mapping[Any, np.ndarray]) -> Any:
-    """Write the log density of random variables at these values, as a graph of those that they depend on."""
+    """Write the log density of random variables at these values: a graph of the random variables above them."""
     fixed = {rv: rv.type.filter_variable(pt.constant(value, dtype=rv.dtype)) for rv, value in values.items()}
     given, free = find.terms_given(frozen, fixed)
     terms = [pt.as_tensor(given(rv), allow_xtensor_conversion=True).sum() for rv in fixed]
@@ -210,8 +209,7 @@ def _compile(model: pm.Model, layout: Layout, graph: Any) -> Callable[[np.ndarra
 
 def _is_confirmed(found: Integrated, solution: Proven, of_whole: Callable[[np.ndarray], float]) -> bool:
     """Whether, near PyMC's initial point, log p(x, y) - log p(x | y) is the log density without the variables x."""
-    point = found.model.initial_point(random_seed=0)
-    theta = found.layout.flatten([np.asarray(point[name]) for name in found.layout.names])
+    theta = found.layout.flatten_point(found.model.initial_point(random_seed=0))
     theta = theta + 0.3 * np.random.default_rng(1).normal(size=theta.size)  # where no slope is zero
     value = _compile(found.model, found.layout, found.model.logp())(theta)
     x = found.add_own(theta, np.random.default_rng(0))

@@ -67,10 +67,10 @@ def fit_to_pilot(search: Search) -> Trial | str:
 
 
 def _or_better(tried: Trial, search: Search) -> Trial:
-    """Return the trial of a fit or, if another one pays, of a fit to its own particles that is better.
+    """Return the trial of a fit, or of a second fit, to the particles of the fit's own pilot, if that is better.
 
-    These particles usually descend from more draws than the first pilot's.  If the fit is a worse start than the first
-    one, and that would take long, the other one need not be better than the fit.
+    These particles usually descend from more draws than the first pilot's.  A second fit is tried if a round would be
+    long: from the fit or, if the fit is a worse start than the first one, from there.
     """
     best, sampling = search.best, tried.runner.sampling
     is_worse = _reason_against(tried, best) is not None

@@ -8,9 +8,10 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 from pymc_hais.density import Model, ModelIdentity, identify
+from pymc_hais.density.facts import find_leaves
 from pymc_hais.engines import renew
 from pymc_hais.latent.integrated import Integrated, integrate, may_integrate
-from pymc_hais.problem.leaves import Leaves, has_leaves, take_leaves
+from pymc_hais.problem.leaves import Leaves, take_leaves
 from pymc_hais.problem.problem import Compiler, Problem
 from pymc_hais.references import Gaussian, StudentT
 
@@ -38,7 +39,7 @@ _integrated: weakref.WeakKeyDictionary[Any, tuple[ModelIdentity, Integrated | No
 
 def find_integrated(model: Model) -> Iterator[Integrated]:
     """Integrate variables out of a model, or find that an earlier call has done so: most of them first, then fewer."""
-    if not (may_integrate(model) or has_leaves(model)):
+    if not (may_integrate(model) or find_leaves(model)):
         return
     identity = identify(model)
     before = _integrated.get(model)

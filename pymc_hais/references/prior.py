@@ -5,7 +5,7 @@ Never an ``initval``: a start that is not a prior draw gives a wrong Z without a
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -186,11 +186,16 @@ class GivenSampler:
     _single: Any  # of one row
     _drawing: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def is_whole(self) -> np.ndarray:
+        """Whether each element is a whole number, of bool (K,)."""
+        return np.repeat(self.are_whole, [int(np.prod(shape)) for shape in self.shapes])
+
     def draw(self, given: Sequence[np.ndarray], seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw (n, K) given values (n, ...), and return where PyMC could not (n,).
 
-        There are NaN instead, or whole numbers that are the last ones without a gap.  Other NaN are draws that the
-        transforms cannot take.
+        There it returns NaN, and 2**53 for whole numbers.  Where PyMC could draw, NaN is a draw that a transform cannot
+        take.
         """
         size, seeds = self.batch_size, np.random.SeedSequence(seed).generate_state(2)
         with self._drawing, np.errstate(all="ignore"):
@@ -215,12 +220,9 @@ class GivenSampler:
         try:
             return self._join([value[None] for value in self._single(*row)]), np.zeros(1, dtype=bool)
         except Exception:
-            instead = [np.full((1, *shape), 2.0**53 if whole else np.nan) for shape, whole in self._kinds]
+            kinds = zip(self.shapes, self.are_whole, strict=True)
+            instead = [np.full((1, *shape), 2.0**53 if is_whole else np.nan) for shape, is_whole in kinds]
             return self._join(instead), np.ones(1, dtype=bool)
-
-    @property
-    def _kinds(self) -> Iterator[tuple[tuple[int, ...], bool]]:
-        return zip(self.shapes, self.are_whole, strict=True)
 
     def _join(self, values: list[np.ndarray]) -> np.ndarray:
         drawn = []
@@ -246,16 +248,8 @@ def build_prior(model: pm.Model, containers: Sequence[str] = (), inside: bool = 
     outputs = clone_replace(outputs, dict(zip(inputs, arguments, strict=True)), rebuild_strict=False)
     single = compile_interpreted(arguments, outputs)
     shapes = [np.shape(value) for value in _draw_once(single, list(data.values()), model)]
-    function, batch_size = single, 1
-    try:
-        batched, n, _ = batch(outputs, _BATCH, dict(zip(arguments, data.values(), strict=True)))
-        candidate = compile_interpreted(arguments, batched)
-        with np.errstate(divide="ignore", over="ignore"):
-            calls = [candidate(*data.values()) for _ in range(2)]
-        if _is_batch(calls, shapes, n):
-            function, batch_size = candidate, n
-    except Exception:  # a graph that cannot be batched: one joint draw at a time is always right
-        pass
+    known = dict(zip(arguments, data.values(), strict=True))
+    function, batch_size = _compile_batch(outputs, _BATCH, known, shapes) or (single, 1)
     return PriorSampler(
         names=[rv.name for rv in variables],
         transforms=[_name_lossless(model, rv) for rv in variables],
@@ -268,9 +262,9 @@ def build_prior(model: pm.Model, containers: Sequence[str] = (), inside: bool = 
 
 @untraced
 def build_given(model: pm.Model, layout: Layout, variables: Sequence[Any], start: Mapping[Any, Any]) -> GivenSampler:
-    """Compile draws of free variables, given those that they depend on: others that have draws of their own.
+    """Compile draws of free variables, given the other free variables that they depend on.
 
-    ``start`` are possible values of all free variables.
+    ``start`` has a possible value of each free variable.
     """
     others = [rv for rv in model.free_RVs if rv not in variables]
     used = set(ancestors(variables))
@@ -280,16 +274,29 @@ def build_given(model: pm.Model, layout: Layout, variables: Sequence[Any], start
     outputs = forward_graph(model, given=symbols)
     shapes = [layout.shapes[layout.owners.index(rv.name)] for rv in variables]
     single = compile_interpreted(list(known), outputs)
-    function, batch_size = single, 1
     n = min(_BATCH, _MOST_NUMBERS // max(sizes(reached_from(list(known), outputs)), default=1))
-    with contextlib.suppress(Exception):  # as in build_prior
-        batched, n, of_rows = batch(outputs, max(n, 2), known, by_row=True)
-        candidate = compile_interpreted(of_rows, batched)
-        rows = [np.stack([one] * n) for one in known.values()]
-        if _is_batch([candidate(*rows) for _ in range(2)], shapes, n):
-            function, batch_size = candidate, n
+    function, batch_size = _compile_batch(outputs, max(n, 2), known, shapes, by_row=True) or (single, 1)
     transforms = [_name_lossless(model, rv) for rv in variables]
     return GivenSampler(given, transforms, shapes, list(map(is_discrete, variables)), batch_size, function, single)
+
+
+def _compile_batch(
+    outputs: list[Any], n: int, inputs: Mapping[Any, np.ndarray], shapes: list[tuple[int, ...]], by_row: bool = False
+) -> tuple[Function, int] | None:
+    """Compile at least n draws of a forward graph at once, as :func:`pymc_hais.references.forward.batch` writes them.
+
+    Returns the function and the number of draws; None for a graph that cannot be batched: one joint draw at a time is
+    always right.
+    """
+    try:
+        batched, n, arguments = batch(outputs, n, inputs, by_row)
+        function = compile_interpreted(arguments, batched)
+        values = [np.stack([one] * n) if by_row else one for one in inputs.values()]
+        with np.errstate(divide="ignore", over="ignore"):
+            calls = [function(*values) for _ in range(2)]
+        return (function, n) if _is_batch(calls, shapes, n) else None
+    except Exception:
+        return None
 
 
 def _name_lossless(model: pm.Model, rv: Any) -> str:

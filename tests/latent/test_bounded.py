@@ -1,4 +1,4 @@
-"""Integrals over variables within bounds that normal data depend on: what is found, and that it is exact."""
+"""Integrals of normal data over variables within bounds: which variables are found, and that the integral is exact."""
 
 import warnings
 

@@ -10,8 +10,9 @@ import pytest
 from scipy.stats import kstest, norm, t
 
 import pymc_hais
+from pymc_hais.density.facts import find_leaves
 from pymc_hais.problem.kept import find_integrated
-from pymc_hais.problem.leaves import has_leaves, take_leaves
+from pymc_hais.problem.leaves import take_leaves
 
 RNG = np.random.default_rng(1)
 N = 40
@@ -34,14 +35,14 @@ def regression(likelihood, data):
     return build
 
 
-def new_group():
-    """Effects of a group without data, and what would be observed of it."""
+def new_group(has_new=True):
+    """Effects of groups and of one without data, and what would be observed of it."""
     with pm.Model() as model:
         mean, spread = pm.Normal("mean"), pm.HalfCauchy("spread", 1.0)
         effect = pm.Normal("effect", mean, spread, shape=8)
         pm.Normal("y", effect, [15, 10, 16, 11, 9, 11, 10, 18], observed=[28, 8, -3, 7, -1, 1, 18, 12])
-        new = pm.Normal("new", mean, spread)
-        pm.Poisson("count", pt.exp(pt.clip(new, -3.0, 3.0)))
+        if has_new:
+            pm.Poisson("count", pt.exp(pt.clip(pm.Normal("new", mean, spread), -3.0, 3.0)))
     return model
 
 
@@ -112,15 +113,17 @@ def test_the_density_is_that_of_all_others(name):
     assert found.solution.sampler.batch_size > 1
     drawn = found.complete(np.zeros((3, found.layout.n_dims)), np.random.default_rng(2))
     assert np.isfinite(drawn).all()
+    joint, of_leaves, rest = (
+        one.compile_logp(chosen, mode="FAST_COMPILE")
+        for one, chosen in ((model, None), (model, [model[owner] for owner in found.owners]), (found.model, None))
+    )
     for one in drawn:
         values = {
             name: np.asarray(value, model[owner].dtype if owner in found.owners or "z" in name else float)
             for (name, value), owner in zip(found.whole.unflatten(one).items(), found.whole.owners, strict=True)
         }
-        joint = model.compile_logp(mode="FAST_COMPILE")(values)
-        of_leaves = model.compile_logp([model[owner] for owner in found.owners], mode="FAST_COMPILE")(values)
-        rest = {name: values[name] for name in found.layout.names}
-        np.testing.assert_allclose(found.model.compile_logp(mode="FAST_COMPILE")(rest), joint - of_leaves, rtol=1e-9)
+        others = {name: values[name] for name in found.layout.names}
+        np.testing.assert_allclose(rest(others), joint(values) - of_leaves(values), rtol=1e-9)
 
 
 def test_draws_follow_the_prior_given_the_others():
@@ -151,10 +154,7 @@ def test_pytensor_says_nothing_of_its_own_rewrites(caplog):
 
 def test_a_call_has_the_log_z_of_the_model_without_them():
     idata = pm.sample_hais(model=new_group(), random_seed=1, quiet=True)
-    with pm.Model() as alone:
-        effect = pm.Normal("effect", pm.Normal("mean"), pm.HalfCauchy("spread", 1.0), shape=8)
-        pm.Normal("y", effect, [15, 10, 16, 11, 9, 11, 10, 18], observed=[28, 8, -3, 7, -1, 1, 18, 12])
-    other = pm.sample_hais(model=alone, random_seed=1, quiet=True)
+    other = pm.sample_hais(model=new_group(has_new=False), random_seed=1, quiet=True)
     first, second = map(pymc_hais.log_marginal_likelihood, (idata, other))
     assert abs(first.value - second.value) < 4.5 * np.hypot(first.se, second.se)
     assert first.se < 0.02
@@ -182,14 +182,14 @@ def test_what_data_or_potentials_depend_on_stays():
         a = pm.Normal("a")
         pm.Potential("p", -((pm.Normal("b", a) - 1.0) ** 2))
         pm.Normal("y", a, observed=X)
-    assert not has_leaves(model)
+    assert not find_leaves(model)
     assert take_leaves(model) is None
 
 
 def test_a_model_without_data_stays():
     with pm.Model() as model:
         pm.Normal("x", pm.Normal("m"))
-    assert not has_leaves(model)
+    assert not find_leaves(model)
 
 
 DOUBTFUL = {
@@ -215,7 +215,7 @@ def test_data_with_one_density_for_what_is_missing_stay():
     """PyMC has no density of the observed part alone."""
     build = regression(lambda eta, observed: pm.ZeroInflatedPoisson("y", 0.7, pt.exp(eta), observed=observed), COUNTS)
     model = build()
-    assert not has_leaves(model)
+    assert not find_leaves(model)
 
 
 def rare(shift):

@@ -64,24 +64,27 @@ def local_sum_of_few(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
 @node_rewriter([Sum])
 def local_sum_of_costly_choice(fgraph: FunctionGraph, node: Apply) -> list[Any] | None:
     """Evaluate incomplete functions for those elements alone that they are chosen for, such as censored data."""
-    (x,) = node.inputs
-    choice = unchecked(x)
-    if not isinstance(scalar_op(choice), scalars.Switch) or len(axes_of(node)) < x.type.ndim:
+    shape = node.inputs[0].type.shape
+    if len(axes_of(node)) < len(shape):
         return None
-    condition, *branches = choice.owner.inputs
-    shape = choice.type.shape
-    if not isinstance(condition, Constant) or condition.data.shape != shape or condition.data.all():
-        return None
-    if not any(one.owner is not None and isinstance(one.owner.op, Incomplete) for one in ancestors(branches)):
-        return None
-    masks = condition.data.astype(bool), ~condition.data.astype(bool)
-    parts = [node.op(_take(one, mask, {})) for one, mask in zip(branches, masks, strict=True) if mask.any()]
-    total = pt.add(*parts, 0.0).astype(node.outputs[0].type.dtype)
-    return [total if choice is x else x.owner.op(total, *x.owner.inputs[1:])]
+
+    def sum_of(sign: float, choice: Variable) -> Any:
+        if not isinstance(scalar_op(choice), scalars.Switch):
+            return None
+        condition, *branches = choice.owner.inputs
+        if not isinstance(condition, Constant) or condition.data.shape != shape or condition.data.all():
+            return None
+        if not any(one.owner is not None and isinstance(one.owner.op, Incomplete) for one in ancestors(branches)):
+            return None
+        masks = condition.data.astype(bool), ~condition.data.astype(bool)
+        sums = [node.op(_take(one, mask, {})) for one, mask in zip(branches, masks, strict=True) if mask.any()]
+        return sign * pt.add(*sums, 0.0)
+
+    return sum_apart(node, sum_of)
 
 
 def _take(x: Any, mask: np.ndarray, known: dict[Any, Any]) -> Any:
-    """Write the elements of a mask (n,) of a variable, made of those of what it is computed from element by element."""
+    """Write the elements of a variable that a mask chooses (n,): functions of numbers get chosen elements alone."""
     if x in known:
         return known[x]
     dims = [dim for dim, is_one in enumerate(x.type.broadcastable) if not is_one]

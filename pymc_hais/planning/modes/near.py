@@ -259,7 +259,7 @@ def initial_point(problem: Problem) -> np.ndarray:
         point = problem.model.initial_point(random_seed=0)
     except Exception:  # of a user's distribution, which may have none
         return np.empty((0, problem.layout.n_dims))
-    return problem.layout.flatten([point[name] for name in problem.layout.names])[None]
+    return problem.layout.flatten_point(point)[None]
 
 
 def climb_in_time(joint: Joint, starts: np.ndarray, runner: Runner, again: float = 0.0) -> Climbed | str:
